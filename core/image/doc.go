@@ -1,0 +1,12 @@
+// Package image is the cluster's metadata at one offset of the metadata log: an
+// immutable value, and the deltas that lead from one to the next.
+//
+// It owns the metadata records, their encoding, and what replaying one does.
+// Metadata lives nowhere else: what is not in the image does not exist. It
+// never decides anything (the controller does), does no I/O, and reads no
+// clock.
+//
+// Invariants: an Image is never changed after it is published; applying the
+// same records in the same order gives the same image on every node; a record
+// of a version that is not known is an error, never skipped.
+package image

@@ -1,0 +1,188 @@
+package model
+
+import (
+	"context"
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
+
+// Acks is what a producer waits for.
+type Acks int16
+
+// The values that a producer may ask for.
+const (
+	AcksNone   Acks = 0
+	AcksLeader Acks = 1
+	AcksAll    Acks = -1
+)
+
+// Append is one producer's batch for one partition, already validated by
+// core/batch. Data is the batch; whoever appends it stamps base offset and
+// leader epoch into it, and owns it until done is called.
+type Append struct {
+	Partition Partition
+	Batch     recordbatch.Info
+	Data      []byte
+	Acks      Acks
+	Timeout   time.Duration // for AcksAll: how long to wait for the high watermark
+	// LogAppendTime is the time stamped into the batch in milliseconds, or -1.
+	LogAppendTime int64
+}
+
+// Appended answers an Append.
+type Appended struct {
+	BaseOffset    int64 // -1 with an error that appended nothing
+	LogAppendTime int64 // milliseconds, or -1
+	LogStart      int64 // -1 where it is not known
+	LeaderEpoch   LeaderEpoch
+	Err           error // nil, or one that wraps a sentinel
+}
+
+// IsolationLevel is what a consumer may see.
+type IsolationLevel int8
+
+// A consumer reads below the high watermark, or below the last stable offset.
+const (
+	ReadUncommitted IsolationLevel = 0
+	ReadCommitted   IsolationLevel = 1
+)
+
+// Fetch asks for records of several partitions. It waits until MinBytes are
+// there, an error is to be told, or MaxWait has passed.
+type Fetch struct {
+	Partitions []FetchPartition
+	MinBytes   int
+	MaxBytes   int // of the whole answer; the first batch comes whatever its size (KIP-74)
+	MaxWait    time.Duration
+	Isolation  IsolationLevel
+}
+
+// FetchPartition asks for records of one partition from Offset on.
+type FetchPartition struct {
+	Partition        Partition
+	Offset           int64
+	LogStart         int64 // the follower's, or -1
+	MaxBytes         int
+	CurrentEpoch     LeaderEpoch // or NoEpoch: not checked (KIP-320)
+	LastFetchedEpoch LeaderEpoch // or NoEpoch: not checked (KIP-595)
+}
+
+// Fetched answers a FetchPartition. Data is whole batches and belongs to the
+// caller.
+type Fetched struct {
+	Partition     Partition
+	Data          []byte
+	HighWatermark int64 // -1 where it is not known
+	LastStable    int64
+	LogStart      int64
+	LeaderEpoch   LeaderEpoch
+	Diverging     *EpochEnd // set instead of Data when the logs diverge (KIP-595)
+	Err           error
+}
+
+// EpochEnd is a leader epoch and the offset at which it ends.
+type EpochEnd struct {
+	Epoch     LeaderEpoch
+	EndOffset int64
+}
+
+// Special timestamps of a ListOffsets request.
+const (
+	TimestampLatest         int64 = -1
+	TimestampEarliest       int64 = -2
+	TimestampMax            int64 = -3
+	TimestampEarliestLocal  int64 = -4
+	TimestampLatestTiered   int64 = -5
+	TimestampEarliestRemote int64 = -6
+)
+
+// OffsetQuery asks one partition for an offset by time. (KIP-79)
+type OffsetQuery struct {
+	Partition    Partition
+	Timestamp    int64 // milliseconds, or one of the special values
+	CurrentEpoch LeaderEpoch
+	Isolation    IsolationLevel
+}
+
+// OffsetAnswer is the first record at or after the time asked for, or -1, -1.
+type OffsetAnswer struct {
+	Offset      int64
+	Timestamp   int64
+	LeaderEpoch LeaderEpoch
+	Err         error
+}
+
+// EpochQuery asks where a leader epoch ends. (KIP-101, KIP-279)
+type EpochQuery struct {
+	Partition    Partition
+	CurrentEpoch LeaderEpoch
+	Epoch        LeaderEpoch
+}
+
+// EpochAnswer is the largest epoch at or below the one asked for, and its end;
+// -1, -1 when there is none.
+type EpochAnswer struct {
+	EpochEnd
+	Err error
+}
+
+// TrimQuery asks that records below Offset go (DeleteRecords); Offset -1 is the
+// high watermark.
+type TrimQuery struct {
+	Partition Partition
+	Offset    int64
+}
+
+// TrimAnswer is the low watermark after a TrimQuery.
+type TrimAnswer struct {
+	LowWatermark int64
+	Err          error
+}
+
+// ReplicaStatus describes one replica on this broker.
+type ReplicaStatus struct {
+	Partition     Partition
+	Leader        bool
+	LeaderEpoch   LeaderEpoch
+	LogStart      int64
+	HighWatermark int64
+	LEO           int64
+	Bytes         int64
+	Offline       error // why the replica does not serve, or nil
+}
+
+// Directory describes a store of this broker.
+type Directory struct {
+	ID         DirectoryID
+	Name       string // the store's name in the configuration
+	Plugin     string
+	TotalBytes int64 // 0 or less: not known
+	FreeBytes  int64
+	Replicas   []ReplicaStatus
+	Err        error // why the store does not serve, or nil
+}
+
+// Partitions is what the data path asks of the replicas on this broker. The
+// replica manager implements it; callers are at the edge. All methods may be
+// called concurrently.
+//
+// It is here, and not with one caller, because the edge and internal
+// coordinators call it alike.
+type Partitions interface {
+	// Append queues a batch and returns. Batches for one partition are appended
+	// in the order of the calls. done is called exactly once, from any goroutine
+	// and possibly before Append returns; it must not block. With AcksNone and
+	// AcksLeader it is called after the store took the batch; with AcksAll when
+	// the high watermark has passed it.
+	Append(ctx context.Context, a Append, done func(Appended))
+	// Fetch answers in the order of f.Partitions.
+	Fetch(ctx context.Context, f Fetch) []Fetched
+	// Offsets answers in the order of the queries, as EpochEnds and Trim do.
+	Offsets(ctx context.Context, qs []OffsetQuery) []OffsetAnswer
+	EpochEnds(ctx context.Context, qs []EpochQuery) []EpochAnswer
+	// Trim returns after the trims are durable.
+	Trim(ctx context.Context, qs []TrimQuery) []TrimAnswer
+	// Directories describes the stores and all replicas in them.
+	Directories(ctx context.Context) []Directory
+}

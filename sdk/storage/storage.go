@@ -1,0 +1,363 @@
+package storage
+
+import (
+	"context"
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
+
+// Store is a set of logs. See the package comment for what holds everywhere.
+//
+// Methods that take several logs do so because one round trip, one fsync or one
+// object may serve them all; their results are in the order of the arguments,
+// and one log's error does not touch another's.
+type Store interface {
+	// Capabilities says what this store offers beyond the contract. It does no
+	// I/O and always gives the same answer.
+	Capabilities() Capabilities
+
+	// Open makes logs ready for use, creating those that do not exist when the
+	// spec says so, and recovers each: after Open, what the log holds is a
+	// whole number of intact batches with rising offsets.
+	//
+	// Open fences: when it returns, no append or change made through an earlier
+	// handle of the log can take effect any more, and each one that did is
+	// visible in the result. This is how an unknown outcome is settled.
+	//
+	// Recovery keeps every batch that was acknowledged, up to what its
+	// acknowledgement survives (Survives). A torn or damaged batch past the
+	// recovery point (the offset up to which the log is known to have been
+	// durable) is cut, with all that follows it. Damage below the recovery
+	// point is never cut: Open reports ErrCorrupt for that log, or opens it and
+	// reports ErrCorrupt from reads that meet the damage.
+	//
+	// Indexes, caches and anything else that can be derived are rebuilt when
+	// missing or damaged; they are never a reason to fail.
+	Open(ctx context.Context, specs []OpenSpec) []OpenResult
+
+	// Close releases handles, having flushed what they appended, and marks
+	// the logs as cleanly closed. Appends in flight are completed first. A
+	// closed handle gives ErrGone. Closing twice is not an error.
+	Close(ctx context.Context, handles []Handle) []error
+
+	// List reports every log in the store, open or not, in no order. It reads no
+	// records.
+	List(ctx context.Context) ([]LogInfo, error)
+
+	// Delete removes a log, its blobs, and in time its bytes. Handles of it are
+	// fenced. After Delete returns the log is not listed, also after a crash.
+	// Deleting what does not exist is not an error.
+	Delete(ctx context.Context, id LogID) error
+
+	// Append adds whole batches at the end of a log. It queues the request and
+	// returns at once; done is called exactly once, from any goroutine, and must
+	// not block. Appends of one handle take effect in the order of the calls,
+	// and complete in that order. Append may block while the store's own queue
+	// is full, until ctx ends.
+	//
+	// Checks, in this order, each leaving the log untouched: the handle is
+	// current (ErrFenced, ErrGone); LeaderEpoch is at least the highest seen
+	// (ErrFenced); Batches describes Data, whose first batch has BaseOffset, and
+	// whose batches are intact by CRC (ErrInvalid); BaseOffset is the LEO counted
+	// over the appends queued before (ErrInvalid), unless the same batches are
+	// already in the log at those offsets, which is a repeat and succeeds without
+	// a second copy. After an append of a handle has failed, those queued behind
+	// it fail too, as ErrInvalid or with its class.
+	//
+	// The request is acknowledged only when it survives at least Require.
+	// The error ErrUnknown or ErrGone leaves the outcome open until Open.
+	Append(ctx context.Context, req AppendRequest, done func(AppendResult, error))
+
+	// Read returns whole batches of a log, from the one that contains
+	// req.Offset, or the first after it where there is a gap. It returns batches
+	// whose last offset is below req.UpTo only, at most req.MaxBytes, yet at
+	// least one batch when req.AtLeastOne is set and one qualifies. Nothing to
+	// return is an empty result, not an error. ErrInvalid: an offset below the
+	// log start or above the LEO. Every batch returned passed its CRC when it
+	// was appended or recovered; a store that cannot know that any more checks
+	// again.
+	Read(ctx context.Context, req ReadRequest) (ReadResult, error)
+
+	// Scan returns headers of batches, in order, without their records. It
+	// starts like Read and returns at most req.MaxBatches headers; fewer than
+	// that only at req.UpTo or the LEO.
+	Scan(ctx context.Context, req ScanRequest) ([]BatchInfo, error)
+
+	// Flush makes all that was appended through each handle before the call
+	// survive a machine's loss of power (Survives Machine at least), and moves
+	// the recovery point there. One flush may serve many logs.
+	Flush(ctx context.Context, handles []Handle) []FlushResult
+
+	// Truncate drops every batch that holds an offset of to or above, durably,
+	// before it returns, and returns the new LEO, which is at most to. Batches
+	// are not split. Appends in flight on the handle are completed or fenced
+	// first. Truncating at or above the LEO changes nothing. Blobs that describe
+	// more than the new LEO are gone.
+	Truncate(ctx context.Context, h Handle, leaderEpoch int32, to int64) (leo int64, err error)
+
+	// Trim raises the log start offset to at least `to`, durably, before it
+	// returns; bytes below may be kept for a while but are never read again.
+	// `to` may be inside a batch. ErrInvalid above the LEO. At or below the log
+	// start it changes nothing.
+	Trim(ctx context.Context, h Handle, to int64) (logStart int64, err error)
+
+	// Retain drops from the log's start what the policy lets go, in the units
+	// in which the store frees room (segments, objects), and returns the log start.
+	Retain(ctx context.Context, h Handle, policy RetainPolicy) (RetainResult, error)
+
+	// Replace puts other batches in place of those in [req.From, req.To), in one
+	// atomic step: after a crash the log holds the old range or the new one,
+	// never a mixture. Offsets of surviving records do not change; offsets may
+	// be missing; the LEO does not fall. From and To lie on batch boundaries, To
+	// at or below the LEO.
+	Replace(ctx context.Context, req ReplaceRequest) error
+
+	// FindTimestamp finds a batch by time; see TimestampQuery. found is false
+	// when no batch qualifies.
+	FindTimestamp(ctx context.Context, q TimestampQuery) (batch BatchInfo, found bool, err error)
+
+	// PutBlob stores a small named value beside a log, durably and atomically,
+	// replacing the earlier one. Offset is the LEO of the log that the value
+	// describes. Empty data removes the blob. At most MaxBlobBytes; names match
+	// [a-z][a-z0-9-]{0,31}.
+	PutBlob(ctx context.Context, h Handle, name string, b Blob) error
+
+	// GetBlob returns a blob. A blob whose Offset is above the LEO is ahead of
+	// the log and is not returned: found is false.
+	GetBlob(ctx context.Context, h Handle, name string) (b Blob, found bool, err error)
+
+	// Usage reports room, in bytes, of the device or quota below the store.
+	Usage(ctx context.Context) (Usage, error)
+
+	// Shutdown closes every handle as Close does, releases the store for
+	// another opener, and ends it. Every later call gives ErrGone.
+	Shutdown(ctx context.Context) error
+}
+
+// MaxBlobBytes bounds a blob.
+const MaxBlobBytes = 16 << 20
+
+// LogID names a log for ever: the topic's ID and the partition. A topic that is
+// deleted and made again has another ID.
+type LogID struct {
+	Topic     [16]byte
+	Partition int32
+}
+
+// Handle is one opening of one log. Zero is never a handle. A store never uses
+// a handle twice in one life of its process.
+type Handle uint64
+
+// OpenSpec asks for one log.
+type OpenSpec struct {
+	ID LogID
+	// Label is a name for people (the topic's name). It may be used in paths
+	// and messages after cleaning, and has no meaning.
+	Label string
+	// Create makes the log when it is missing. Without it a missing log is
+	// ErrGone.
+	Create bool
+	// LeaderEpoch fences: appends and truncations with a lower epoch fail from
+	// now on. It also fails, ErrFenced, when the log has seen a higher one.
+	LeaderEpoch int32
+	// Options are the log's settings. Opening again applies new ones.
+	Options LogOptions
+}
+
+// LogOptions are the settings of one log that concern a store. Zero means the
+// store's default.
+type LogOptions struct {
+	SegmentBytes       int64         // roll when the next append would exceed it
+	SegmentAge         time.Duration // roll when the first batch's timestamp is older
+	IndexIntervalBytes int64         // bytes between entries of sparse indexes
+}
+
+// Verdict is what Open found.
+type Verdict int
+
+const (
+	// VerdictUnset is not a verdict.
+	VerdictUnset Verdict = iota
+	// VerdictIntact: everything ever acknowledged is there.
+	VerdictIntact
+	// VerdictMayHaveLostSuffix: records at the end that had been acknowledged
+	// may be missing (the machine restarted and not all had been flushed).
+	VerdictMayHaveLostSuffix
+)
+
+// OpenResult is the state of a log as it was opened, or Err.
+type OpenResult struct {
+	Handle   Handle
+	LogStart int64
+	LEO      int64
+	// Durable is the offset below which everything survives power loss.
+	Durable int64
+	// Epochs are the leader epochs of the batches in the log with the offset at
+	// which each starts, rising in both.
+	Epochs  []EpochStart
+	Verdict Verdict
+	// Cut tells a person what recovery dropped, if anything.
+	Cut string
+	Err error
+}
+
+// EpochStart is the first offset written under a leader epoch.
+type EpochStart struct {
+	Epoch int32
+	Start int64
+}
+
+// LogInfo describes a log without opening it.
+type LogInfo struct {
+	ID    LogID
+	Label string
+	Bytes int64 // what the log occupies in the store
+}
+
+// Survives is the loss that an acknowledged append outlives.
+type Survives int
+
+const (
+	// SurvivesUnset is not a level.
+	SurvivesUnset Survives = iota
+	// SurvivesProcess: kill -9 of the store's process.
+	SurvivesProcess
+	// SurvivesMachine: loss of power of the machine.
+	SurvivesMachine
+	// SurvivesStore: the loss of this machine with its disks.
+	SurvivesStore
+)
+
+// AppendRequest is one append of one or more whole batches.
+type AppendRequest struct {
+	Handle      Handle
+	LeaderEpoch int32
+	// BaseOffset is where the batches go: the LEO as the caller knows it.
+	BaseOffset int64
+	// Batches describes Data, in order.
+	Batches []BatchInfo
+	// Data is the batches, back to back.
+	Data []byte
+	// Require is what the append must survive before it is acknowledged.
+	// SurvivesUnset means SurvivesProcess. A store that cannot give it (see
+	// Capabilities.Survives) fails with ErrInvalid.
+	Require Survives
+}
+
+// AppendResult acknowledges an append.
+type AppendResult struct {
+	LEO      int64 // after this append
+	Survives Survives
+	// Durable is the offset below which everything survives power loss, as far
+	// as the store knows now.
+	Durable int64
+}
+
+// FlushResult answers for one handle.
+type FlushResult struct {
+	Durable int64
+	Err     error
+}
+
+// BatchInfo is what is known of a batch without its records: its header's
+// fields, and its length in bytes, header included.
+type BatchInfo = recordbatch.Info
+
+// ReadRequest asks for batches.
+type ReadRequest struct {
+	Handle     Handle
+	Offset     int64
+	UpTo       int64 // exclusive; batches that reach it are not returned
+	MaxBytes   int
+	AtLeastOne bool
+}
+
+// ReadResult is whole batches, back to back.
+type ReadResult struct {
+	Data []byte
+	// Next is the offset after the last batch in Data, or the requested offset.
+	Next int64
+}
+
+// ScanRequest asks for headers of batches.
+type ScanRequest struct {
+	Handle     Handle
+	Offset     int64
+	UpTo       int64 // exclusive
+	MaxBatches int   // at most 10,000; zero means that
+}
+
+// RetainPolicy says what may go. A unit goes when it is wholly below Ceiling
+// and one of the limits lets it; the oldest first, stopping at the first that
+// stays.
+type RetainPolicy struct {
+	// Ceiling: nothing at or above this offset goes (the high watermark).
+	Ceiling int64
+	// Now is the broker's clock. A unit whose newest record is stamped later
+	// than Now is judged by the time at which it was written instead, so that
+	// one record from the future does not hold a log for ever.
+	Now time.Time
+	// MaxAge: units whose newest record is older go. Zero or less: no limit.
+	MaxAge time.Duration
+	// MaxBytes: the oldest units go while the rest still has at least this
+	// much. Negative: no limit.
+	MaxBytes int64
+}
+
+// RetainResult is the state after Retain.
+type RetainResult struct {
+	LogStart     int64
+	FreedBytes   int64
+	LogBytes     int64         // what is left
+	OldestAge    time.Duration // of the oldest unit's newest record, as judged
+	FutureStamps int           // units judged by their writing time instead
+}
+
+// ReplaceRequest is the new content of a range.
+type ReplaceRequest struct {
+	Handle   Handle
+	From, To int64
+	Batches  []BatchInfo // describes Data
+	Data     []byte
+}
+
+// TimestampKind chooses what FindTimestamp looks for.
+type TimestampKind int
+
+const (
+	// FirstAtOrAfter: the first batch, in offset order, that holds a record
+	// with a timestamp of at least Timestamp.
+	FirstAtOrAfter TimestampKind = iota
+	// Latest: the first batch with the greatest MaxTimestamp.
+	Latest
+)
+
+// TimestampQuery looks for a batch by time, among those whose last offset is
+// below UpTo.
+type TimestampQuery struct {
+	Handle    Handle
+	Kind      TimestampKind
+	Timestamp int64 // milliseconds since 1970
+	UpTo      int64
+}
+
+// Blob is a small named value beside a log.
+type Blob struct {
+	Offset int64 // the LEO that the value describes
+	Data   []byte
+}
+
+// Usage is room in bytes; zero Total means that there is no limit to tell.
+type Usage struct {
+	Total int64
+	Free  int64
+}
+
+// Capabilities is what a store offers beyond the contract.
+type Capabilities struct {
+	// Survives is the most that an append can be asked to survive.
+	Survives Survives
+	// Shared: the bytes outlive this machine, and another may open the logs.
+	Shared bool
+}
