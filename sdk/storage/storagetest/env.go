@@ -1,0 +1,3 @@
+package storagetest
+
+type env struct{}
