@@ -1,0 +1,45 @@
+# `make test` is all that tests brokerd. The rest are its parts.
+
+CACHE ?= $(HOME)/.cache/brokerd
+FUZZTIME ?= 10s
+export BROKERD_CACHE ?= $(CACHE)
+
+.PHONY: test build unit race e2e lint fuzz cross full clean
+
+build:
+	go build -o bin/brokerd ./cmd/brokerd
+
+test: lint unit race cross e2e
+
+# Everything but the tests that start real brokers and clients.
+PACKAGES = $(shell go list ./... | grep -v /test/e2e)
+
+unit:
+	go test $(PACKAGES)
+
+race:
+	go test -race -short $(PACKAGES)
+
+e2e:
+	go test -timeout 20m -v ./test/e2e/
+
+# The whole matrix of clients, codecs and records, and 50 kills of each kind.
+full:
+	BROKERD_E2E_FULL=1 go test -timeout 120m -v ./test/e2e/
+
+lint:
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
+	go vet ./...
+	$$(scripts/tools lint) run
+
+# macOS is built, over the gRPC lane; it is tested by hand.
+cross:
+	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/brokerd
+	GOOS=darwin GOARCH=arm64 go vet ./sdk/... ./core/... ./cmd/...
+
+# Each fuzz target in turn, $(FUZZTIME) each.
+fuzz:
+	scripts/fuzz $(FUZZTIME)
+
+clean:
+	rm -rf bin

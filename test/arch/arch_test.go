@@ -1,0 +1,165 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/brokerd/brokerd/"
+
+// pkg is what `go list` says of a package.
+type pkg struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// machines are pure: they import each other's vocabulary and the few standard
+// packages that have no effect.
+var machines = []string{"core/partition", "core/controller", "core/group", "core/txn"}
+
+// machineMay is what a machine may import of ours.
+var machineMay = []string{"core/model", "core/batch", "core/image", "core/image/topicconfig", "sdk/recordbatch"}
+
+// machineNever are standard packages with effects.
+var machineNever = []string{"os", "net", "net/http", "sync", "sync/atomic", "log", "log/slog", "context", "io/fs", "syscall", "crypto/rand"}
+
+// may lists, for each package of the core that is not a machine, what it may
+// import of ours. A package that is missing here fails: a new room is a decision.
+var may = map[string][]string{
+	"core/model":             {"sdk/recordbatch"},
+	"core/batch":             {"core/model", "sdk/recordbatch"},
+	"core/image":             {"core/model", "core/image/metadatapb", "core/image/topicconfig"},
+	"core/image/metadatapb":  {},
+	"core/image/topicconfig": {},
+	"core/memory":            {},
+	"core/loop":              {},
+	"core/security":          {},
+	"core/config":            {"core/image/topicconfig"},
+	"core/wire":              {"core/model", "core/security"},
+	"core/api":               {"core/wire", "core/model", "core/image", "core/image/topicconfig", "core/batch", "core/security", "sdk/recordbatch"},
+	"core/server":            {"core/wire", "core/memory", "core/security"},
+	"core/replica":           {"core/loop", "core/partition", "core/model", "core/image", "core/image/topicconfig", "core/batch", "sdk/recordbatch", "sdk/storage"},
+	"core/quorum":            {"core/loop", "core/controller", "core/model", "core/image", "core/image/topicconfig"},
+	"core/pluginhost":        {"sdk/plugin", "sdk/plugin/plugintest", "sdk/storage", "sdk/storage/storagetest"},
+	"core/telemetry":         {},
+	"core/admin":             {"core/model", "core/image"},
+}
+
+// anything names the packages that may import all of core.
+var anything = []string{"core/broker", "core/sim", "cmd", "test"}
+
+func TestImports(t *testing.T) {
+	for _, p := range list(t) {
+		from := strings.TrimPrefix(p.ImportPath, module)
+		for _, imported := range p.Imports {
+			if to, ours := strings.CutPrefix(imported, module); ours {
+				if why := forbidden(from, to); why != "" {
+					t.Errorf("%s imports %s: %s", from, to, why)
+				}
+			} else if contains(machines, from) && contains(machineNever, imported) {
+				t.Errorf("%s imports %s: a machine has no effects", from, imported)
+			}
+		}
+		for _, imported := range append(p.TestImports, p.XTestImports...) {
+			to := strings.TrimPrefix(imported, module)
+			if strings.HasPrefix(from, "sdk/") && strings.HasPrefix(to, "core/") {
+				t.Errorf("tests of %s import %s: the sdk stands alone", from, to)
+			}
+		}
+	}
+}
+
+// TestSDKStandsOnTheStandardLibrary: the contracts themselves need nothing else.
+func TestSDKStandsOnTheStandardLibrary(t *testing.T) {
+	for _, p := range list(t) {
+		from := strings.TrimPrefix(p.ImportPath, module)
+		if from != "sdk/storage" && from != "sdk/transport" && from != "sdk/recordbatch" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if strings.Contains(strings.SplitN(imported, "/", 2)[0], ".") && imported != module+"sdk/recordbatch" {
+				t.Errorf("%s imports %s: the contract needs the standard library alone", from, imported)
+			}
+		}
+	}
+}
+
+// forbidden says why `from` may not import `to`, or nothing.
+func forbidden(from, to string) string {
+	switch {
+	case to == "core/sim":
+		return "nobody imports the simulator"
+	case strings.HasPrefix(from, "sdk/"):
+		if !strings.HasPrefix(to, "sdk/") {
+			return "the sdk imports only itself"
+		}
+	case strings.HasPrefix(from, "plugins/"):
+		own := strings.Join(strings.SplitN(from, "/", 3)[:2], "/")
+		if !strings.HasPrefix(to, "sdk/") && to != own && !strings.HasPrefix(to, own+"/") {
+			return "a plugin imports the sdk and itself"
+		}
+	case contains(machines, from):
+		if !contains(machineMay, to) {
+			return "a machine imports " + strings.Join(machineMay, ", ") + " and nothing else of ours"
+		}
+	case under(from, anything):
+		return ""
+	case strings.HasPrefix(from, "core/"):
+		allowed, known := may[from]
+		if !known {
+			return "the package has no row in test/arch"
+		}
+		if !contains(allowed, to) {
+			return "it may import only " + strings.Join(allowed, ", ")
+		}
+	}
+	return ""
+}
+
+func under(from string, roots []string) bool {
+	for _, r := range roots {
+		if from == r || strings.HasPrefix(from, r+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// list asks the go command for every package of the module.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", path.Join(module)+"/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list found %d packages: this test would pass without looking", len(all))
+	}
+	return all
+}
