@@ -32,8 +32,15 @@ type Store interface {
 	// point is never cut: Open reports ErrCorrupt for that log, or opens it and
 	// reports ErrCorrupt from reads that meet the damage.
 	//
+	// A log that ends below its recovery point is damaged there.
+	//
+	// Recovery removes blobs that are ahead of the recovered LEO for good, so
+	// that they do not come to describe other records later.
+	//
 	// Indexes, caches and anything else that can be derived are rebuilt when
 	// missing or damaged; they are never a reason to fail.
+	//
+	// An Open that fails does nothing: earlier handles stay as they were.
 	Open(ctx context.Context, specs []OpenSpec) []OpenResult
 
 	// Close releases handles, having flushed what they appended, and marks
@@ -51,22 +58,34 @@ type Store interface {
 	Delete(ctx context.Context, id LogID) error
 
 	// Append adds whole batches at the end of a log. It queues the request and
-	// returns at once; done is called exactly once, from any goroutine, and must
-	// not block. Appends of one handle take effect in the order of the calls,
-	// and complete in that order. Append may block while the store's own queue
-	// is full, until ctx ends.
+	// returns at once; done is called exactly once, from any goroutine, maybe
+	// before Append returns, and must not block. Appends of one handle take
+	// effect in the order of the calls, and complete in that order. Append may
+	// block while the store's own queue is full, until ctx ends.
 	//
 	// Checks, in this order, each leaving the log untouched: the handle is
 	// current (ErrFenced, ErrGone); LeaderEpoch is at least the highest seen
-	// (ErrFenced); Batches describes Data, whose first batch has BaseOffset, and
-	// whose batches are intact by CRC (ErrInvalid); BaseOffset is the LEO counted
-	// over the appends queued before (ErrInvalid), unless the same batches are
-	// already in the log at those offsets, which is a repeat and succeeds without
-	// a second copy. After an append of a handle has failed, those queued behind
-	// it fail too, as ErrInvalid or with its class.
+	// (ErrFenced); Batches describes Data, at least one batch, whose batches are
+	// intact by CRC, rise in offset from BaseOffset on without overlapping, and
+	// have leader epochs that do not fall along the log nor exceed LeaderEpoch
+	// (ErrInvalid); BaseOffset is the LEO counted over the appends queued before
+	// (ErrInvalid), unless the same batches are already in the log at those
+	// offsets, all of them, byte for byte, which is a repeat and succeeds without
+	// a second copy.
+	//
+	// The first batch may begin above BaseOffset, and a later one above the end of
+	// the one before it: this leaves a gap, as when a follower copies a log that
+	// was compacted.
+	//
+	// After an append of a handle has failed, those queued behind it fail too, as
+	// ErrInvalid (their base offset is not the LEO any more) or with its class.
+	// After a failure as ErrUnknown or ErrGone, every later append of the handle
+	// fails, until the log is opened again, since its LEO is not known.
 	//
 	// The request is acknowledged only when it survives at least Require.
-	// The error ErrUnknown or ErrGone leaves the outcome open until Open.
+	// The error ErrUnknown or ErrGone leaves the outcome open until Open. Some of
+	// a request's batches, the first of them, may then be in the log without the
+	// others.
 	Append(ctx context.Context, req AppendRequest, done func(AppendResult, error))
 
 	// Read returns whole batches of a log, from the one that contains
@@ -80,8 +99,8 @@ type Store interface {
 	Read(ctx context.Context, req ReadRequest) (ReadResult, error)
 
 	// Scan returns headers of batches, in order, without their records. It
-	// starts like Read and returns at most req.MaxBatches headers; fewer than
-	// that only at req.UpTo or the LEO.
+	// starts like Read, with the same errors, and returns at most req.MaxBatches
+	// headers; fewer than that only at req.UpTo or the LEO.
 	Scan(ctx context.Context, req ScanRequest) ([]BatchInfo, error)
 
 	// Flush makes all that was appended through each handle before the call
@@ -90,27 +109,37 @@ type Store interface {
 	Flush(ctx context.Context, handles []Handle) []FlushResult
 
 	// Truncate drops every batch that holds an offset of to or above, durably,
-	// before it returns, and returns the new LEO, which is at most to. Batches
-	// are not split. Appends in flight on the handle are completed or fenced
-	// first. Truncating at or above the LEO changes nothing. Blobs that describe
-	// more than the new LEO are gone.
+	// before it returns, and returns the new LEO: the end of the last batch that
+	// stays, or the log start if that is greater or none stays. Batches are not
+	// split. Appends in flight on the handle are completed or fenced first.
+	// Truncating at or above the LEO changes nothing. Blobs that describe more
+	// than the new LEO are gone, also when the log grows again. ErrFenced: a
+	// leader epoch lower than the highest seen. ErrInvalid: `to` is below the log
+	// start, from where nothing can be taken back; to start lower, delete the log.
 	Truncate(ctx context.Context, h Handle, leaderEpoch int32, to int64) (leo int64, err error)
 
-	// Trim raises the log start offset to at least `to`, durably, before it
-	// returns; bytes below may be kept for a while but are never read again.
-	// `to` may be inside a batch. ErrInvalid above the LEO. At or below the log
-	// start it changes nothing.
+	// Trim raises the log start offset to `to`, durably, before it returns; bytes
+	// below may be kept for a while but are never read again, except those of the
+	// batch that `to` is inside of. At or below the log start it changes nothing.
+	// Above the LEO it empties the log and moves the LEO to `to` as well, in one
+	// atomic step: a follower starts so where its leader's log starts.
 	Trim(ctx context.Context, h Handle, to int64) (logStart int64, err error)
 
 	// Retain drops from the log's start what the policy lets go, in the units
-	// in which the store frees room (segments, objects), and returns the log start.
+	// in which the store frees room (segments, objects), durably, and returns the
+	// log start. Units that Trim left wholly below the log start go first. Once is
+	// enough: the same call again drops nothing. The unit that is being appended
+	// to may go or stay.
 	Retain(ctx context.Context, h Handle, policy RetainPolicy) (RetainResult, error)
 
 	// Replace puts other batches in place of those in [req.From, req.To), in one
 	// atomic step: after a crash the log holds the old range or the new one,
-	// never a mixture. Offsets of surviving records do not change; offsets may
-	// be missing; the LEO does not fall. From and To lie on batch boundaries, To
-	// at or below the LEO.
+	// never a mixture, and after it returned without error the new one (a kill -9
+	// at least). Offsets of surviving records do not change; offsets may be
+	// missing; the LEO does not fall, even when the range ends at it and its last
+	// batches go. From and To do not lie inside a batch, To is at or below the
+	// LEO, and the batches fit between them (ErrInvalid otherwise). What was
+	// durable stays so: the new range is, if the old one was.
 	Replace(ctx context.Context, req ReplaceRequest) error
 
 	// FindTimestamp finds a batch by time; see TimestampQuery. found is false
@@ -124,7 +153,8 @@ type Store interface {
 	PutBlob(ctx context.Context, h Handle, name string, b Blob) error
 
 	// GetBlob returns a blob. A blob whose Offset is above the LEO is ahead of
-	// the log and is not returned: found is false.
+	// the log and is not returned: found is false. (PutBlob may refuse one, as
+	// ErrInvalid.)
 	GetBlob(ctx context.Context, h Handle, name string) (b Blob, found bool, err error)
 
 	// Usage reports room, in bytes, of the device or quota below the store.
@@ -159,7 +189,9 @@ type OpenSpec struct {
 	// ErrGone.
 	Create bool
 	// LeaderEpoch fences: appends and truncations with a lower epoch fail from
-	// now on. It also fails, ErrFenced, when the log has seen a higher one.
+	// now on. It also fails, ErrFenced, when the log has seen a higher one, in an
+	// Open, an append or a truncation. The store remembers it while its process
+	// lives; beyond that, the epochs of the batches in the log are enough.
 	LeaderEpoch int32
 	// Options are the log's settings. Opening again applies new ones.
 	Options LogOptions
@@ -179,10 +211,14 @@ type Verdict int
 const (
 	// VerdictUnset is not a verdict.
 	VerdictUnset Verdict = iota
-	// VerdictIntact: everything ever acknowledged is there.
+	// VerdictIntact: everything ever acknowledged is there. It is the verdict
+	// after kill -9 of the process, and after an orderly Close.
 	VerdictIntact
 	// VerdictMayHaveLostSuffix: records at the end that had been acknowledged
-	// may be missing (the machine restarted and not all had been flushed).
+	// may be missing (the machine restarted and not all had been flushed, or
+	// recovery cut a batch that had been written whole). Later Opens repeat it
+	// until the log was closed in order: a caller that is killed before it acted
+	// on the verdict must hear it again.
 	VerdictMayHaveLostSuffix
 )
 
@@ -194,7 +230,9 @@ type OpenResult struct {
 	// Durable is the offset below which everything survives power loss.
 	Durable int64
 	// Epochs are the leader epochs of the batches in the log with the offset at
-	// which each starts, rising in both.
+	// which each starts, rising in both. Where Replace or Trim took an epoch's
+	// first batches, a store may give the offset where it once started or where
+	// its first remaining batch does.
 	Epochs  []EpochStart
 	Verdict Verdict
 	// Cut tells a person what recovery dropped, if anything.
@@ -295,8 +333,8 @@ type RetainPolicy struct {
 	// Ceiling: nothing at or above this offset goes (the high watermark).
 	Ceiling int64
 	// Now is the broker's clock. A unit whose newest record is stamped later
-	// than Now is judged by the time at which it was written instead, so that
-	// one record from the future does not hold a log for ever.
+	// than Now, or not at all, is judged by the time at which it was written
+	// instead, so that one record from the future does not hold a log for ever.
 	Now time.Time
 	// MaxAge: units whose newest record is older go. Zero or less: no limit.
 	MaxAge time.Duration
