@@ -8,5 +8,9 @@
 //
 // Invariants: an Image is never changed after it is published; applying the
 // same records in the same order gives the same image on every node; a record
-// of a version that is not known is an error, never skipped.
+// of a version that is not known is an error, never skipped; a change costs what
+// it touches and not what there is (image_test.go, codec_test.go, tree_test.go).
+// A deleted topic is remembered until every directory that held its logs has
+// said that they are gone, so that a log found on disk is either known, known to
+// be deleted, or unknown and then kept.
 package image

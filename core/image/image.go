@@ -1,10 +1,20 @@
 package image
 
 import (
+	"bytes"
+	"cmp"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/brokerd/brokerd/core/image/topicconfig"
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// Cluster is what the first metadata records say of the whole cluster.
+// FeatureLevel is the newest level of metadata that this code reads and writes.
+const FeatureLevel int16 = 1
+
+// Cluster is what the first metadata record says of the whole cluster.
 type Cluster struct {
 	ID           model.ClusterID
 	FeatureLevel int16 // finalized: what every member can read and write
@@ -27,7 +37,8 @@ type Broker struct {
 	Incarnation [16]byte
 	Rack        string
 	// Listeners are the advertised endpoints by listener name.
-	Listeners   map[string]Endpoint
+	Listeners map[string]Endpoint
+	// Directories are the broker's stores, the default one first.
 	Directories []model.DirectoryID
 	Fenced      bool
 }
@@ -57,29 +68,174 @@ type Partition struct {
 	PartitionEpoch model.PartitionEpoch
 }
 
+// RemovedTopic is a topic that was deleted while some directories may still hold
+// its logs. A log of a topic that is neither in the image nor here is unknown,
+// and must not be deleted.
+type RemovedTopic struct {
+	ID   model.TopicID
+	Name string
+	// Directories have not said yet that their logs of the topic are gone.
+	Directories []model.DirectoryID
+}
+
 // Image is the metadata at Offset. The zero value is the empty image, before
-// the first record.
+// the first record. It is immutable and safe for concurrent use; values that it
+// returns are shared: do not change them.
 type Image struct {
-	Offset         int64 // of the last record applied
-	Cluster        Cluster
-	brokers        map[model.NodeID]*Broker
-	topics         map[model.TopicID]*Topic
-	topicNames     map[string]model.TopicID
-	configs        map[model.Resource]map[string]string
+	Offset  int64 // of the last record applied
+	Cluster Cluster
+
+	brokers        tree[model.NodeID, *Broker]
+	topics         tree[model.TopicID, *Topic]
+	topicNames     tree[string, model.TopicID]
+	configs        tree[model.Resource, map[string]string]
+	removed        tree[model.TopicID, *RemovedTopic]
+	partitions     int
 	nextProducerID int64
 }
 
-// Topic returns the topic with this ID. The value is shared: do not change it.
+func compareTopicIDs(a, b model.TopicID) int { return bytes.Compare(a[:], b[:]) }
+
+func compareResources(a, b model.Resource) int {
+	return cmp.Or(cmp.Compare(a.Type, b.Type), strings.Compare(a.Name, b.Name))
+}
+
+// Topic returns the topic with this ID.
 func (i *Image) Topic(id model.TopicID) (*Topic, bool) {
-	t, ok := i.topics[id]
-	return t, ok
+	return i.topics.get(id, compareTopicIDs)
 }
 
 // TopicByName returns the topic with this name.
 func (i *Image) TopicByName(name string) (*Topic, bool) {
-	id, ok := i.topicNames[name]
+	id, ok := i.topicNames.get(name, strings.Compare)
 	if !ok {
 		return nil, false
 	}
 	return i.Topic(id)
+}
+
+// Topics goes through all topics in name order.
+func (i *Image) Topics() iter.Seq[*Topic] {
+	return func(yield func(*Topic) bool) {
+		for _, id := range i.topicNames.all() {
+			if t, ok := i.Topic(id); ok && !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+// TopicCount is the number of topics.
+func (i *Image) TopicCount() int { return i.topics.size }
+
+// PartitionCount is the number of partitions of all topics.
+func (i *Image) PartitionCount() int { return i.partitions }
+
+// Partition returns the registration of one partition, and its topic.
+func (i *Image) Partition(p model.Partition) (*Partition, *Topic, bool) {
+	t, ok := i.Topic(p.Topic)
+	if !ok || p.Index < 0 || int(p.Index) >= len(t.Partitions) {
+		return nil, nil, false
+	}
+	return &t.Partitions[p.Index], t, true
+}
+
+// Broker returns the registered broker with this ID, fenced or not.
+func (i *Image) Broker(id model.NodeID) (*Broker, bool) {
+	return i.brokers.get(id, cmp.Compare[model.NodeID])
+}
+
+// Brokers goes through all registered brokers in ID order.
+func (i *Image) Brokers() iter.Seq[*Broker] {
+	return func(yield func(*Broker) bool) {
+		for _, b := range i.brokers.all() {
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// BrokerCount is the number of registered brokers.
+func (i *Image) BrokerCount() int { return i.brokers.size }
+
+// Config returns what was set for a resource, without defaults; nil if nothing.
+func (i *Image) Config(r model.Resource) map[string]string {
+	c, _ := i.configs.get(r, compareResources)
+	return c
+}
+
+// TopicConfig is a topic's settings with all defaults filled in: its own, else
+// the cluster-wide broker settings of the metadata, else those that the broker
+// was started with (static, may be nil), else the cluster's targets and Kafka's
+// defaults.
+func (i *Image) TopicConfig(topic string, static map[string]string) (topicconfig.Config, error) {
+	return topicconfig.Resolve(i.BrokerDefaults(static), i.Config(model.Resource{Type: model.ResourceTopic, Name: topic}))
+}
+
+// BrokerDefaults is the broker properties that stand in for topic settings: the
+// cluster-wide ones over static ones over the cluster's target of min ISR. The
+// map is the caller's.
+func (i *Image) BrokerDefaults(static map[string]string) map[string]string {
+	merged := make(map[string]string, len(static)+1)
+	if i.Cluster.MinISRTarget > 0 {
+		merged[minISRKey] = strconv.Itoa(int(i.Cluster.MinISRTarget))
+	}
+	for k, v := range static {
+		merged[k] = v
+	}
+	for k, v := range i.Config(model.Resource{Type: model.ResourceBroker}) {
+		merged[k] = v
+	}
+	return merged
+}
+
+const minISRKey = "min.insync.replicas"
+
+// MinISR is the topic's own min.insync.replicas, else the cluster-wide one, else
+// the cluster's target.
+func (i *Image) MinISR(topic string) int {
+	for _, r := range []model.Resource{{Type: model.ResourceTopic, Name: topic}, {Type: model.ResourceBroker}} {
+		if n, err := strconv.Atoi(strings.TrimSpace(i.Config(r)[minISRKey])); err == nil && n > 0 {
+			return n
+		}
+	}
+	return max(1, int(i.Cluster.MinISRTarget))
+}
+
+// EffectiveMinISR is how many in-sync replicas a partition of the topic needs
+// before acks=all is answered.
+func (i *Image) EffectiveMinISR(t *Topic, p *Partition) int {
+	return EffectiveMinISR(i.MinISR(t.Name), len(p.Replicas), int(t.ReplicationFactorTarget))
+}
+
+// EffectiveMinISR is min ISR as it can be asked of a partition with this many
+// replicas: no more than there are, as in Kafka; and below the topic's target
+// one less than there are, so that two brokers go on when one dies.
+func EffectiveMinISR(minISR, replicas, target int) int {
+	possible := replicas
+	if replicas < target {
+		possible = replicas - 1
+	}
+	return min(max(1, minISR), max(1, possible))
+}
+
+// NextProducerID is the first producer ID that was never given out.
+func (i *Image) NextProducerID() int64 { return i.nextProducerID }
+
+// Removed returns the deleted topic with this ID, while directories may still
+// hold its logs.
+func (i *Image) Removed(id model.TopicID) (*RemovedTopic, bool) {
+	return i.removed.get(id, compareTopicIDs)
+}
+
+// RemovedTopics goes through the deleted topics whose logs may still exist.
+func (i *Image) RemovedTopics() iter.Seq[*RemovedTopic] {
+	return func(yield func(*RemovedTopic) bool) {
+		for _, r := range i.removed.all() {
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }
