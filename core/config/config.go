@@ -1,0 +1,194 @@
+package config
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Config is everything that a broker is told. Default makes one; Load layers
+// the operator's wishes over it. It is a value: nothing changes it afterwards.
+type Config struct {
+	NodeID model.NodeID
+	Rack   string
+	// Listeners are bound; Advertised are told to clients, by listener name. A
+	// listener that is not advertised by hand advertises itself (see Advertise).
+	Listeners    []Listener
+	Advertised   []Listener
+	ProtocolsMap map[string]string
+
+	Data   string // directory of everything that the broker keeps itself
+	Flush  FlushPolicy
+	Memory int64 // bytes: the one budget of requests, caches and queues
+
+	Cluster   Cluster
+	Topics    Topics
+	Server    Server
+	Replicas  Replicas
+	Storage   Storage
+	Transport Transport
+	Plugins   Plugins
+	Admin     Admin
+	Log       Log
+}
+
+// FlushPolicy says what an acknowledgement waits for on each replica's disk.
+type FlushPolicy string
+
+// The flush policies.
+const (
+	// FlushReplicated leaves records to the page cache while two in-sync
+	// replicas have them, and flushes before each acknowledgement while fewer do.
+	FlushReplicated FlushPolicy = "replicated"
+	// FlushAlways flushes before each acknowledgement.
+	FlushAlways FlushPolicy = "always"
+	// FlushInterval flushes every log.flush.interval.ms, and acknowledges before.
+	FlushInterval FlushPolicy = "interval"
+)
+
+// Cluster says how this node finds or founds its cluster.
+type Cluster struct {
+	Name      string   // for people; the identity is a random ID
+	Bootstrap bool     // an empty data directory may found a cluster
+	Seeds     []string // host:port of other members
+}
+
+// Topics are the defaults of topics that do not say otherwise, under Kafka's
+// broker-level names.
+type Topics struct {
+	Partitions          int32
+	ReplicationFactor   int16
+	OffsetsReplication  int16
+	OffsetsPartitions   int32
+	TxnReplication      int16
+	MinISR              int16
+	AutoCreate          bool
+	Delete              bool          // delete.topic.enable
+	RetentionAge        time.Duration // negative: for ever
+	RetentionBytes      int64         // negative: no limit
+	SegmentBytes        int64
+	SegmentAge          time.Duration
+	IndexIntervalBytes  int64
+	MessageBytesMax     int32
+	CleanupPolicy       string
+	CompressionType     string
+	TimestampType       string
+	TimestampAfterMaxMS int64
+	TimestampBeforeMS   int64
+}
+
+// Server limits what clients may hold open and ask.
+type Server struct {
+	RequestBytesMax     int64
+	IdleMax             time.Duration
+	ConnectionsMax      int
+	ConnectionsPerIPMax int
+	QueuedRequestsMax   int // of one connection
+	FetchBytesMax       int64
+	FetchSessionsMax    int
+}
+
+// Replicas are the habits of partition replicas.
+type Replicas struct {
+	FlushInterval      time.Duration // with flush: interval
+	RetentionInterval  time.Duration
+	ProducerExpiration time.Duration
+}
+
+// Storage names the stores of this broker. Each is one plugin process.
+type Storage struct {
+	Default string
+	Stores  map[string]Store
+}
+
+// Store is one plugin with its own section of the configuration.
+type Store struct {
+	Plugin string
+	// Config is JSON; strings in it may hold references. See ResolveReferences.
+	Config json.RawMessage
+}
+
+// Transport is the plugin that carries messages between brokers.
+type Transport struct {
+	Plugin string
+	Config json.RawMessage
+}
+
+// Plugins says where plugins are found and what is known of them.
+type Plugins struct {
+	// Dir holds executables named as the plugin is; empty: only the built-in ones.
+	Dir string
+	// Checksums pin a plugin's executable by SHA-256 in hexadecimal.
+	Checksums map[string]string
+	// Environment names the variables of the broker that plugins may see.
+	Environment []string
+}
+
+// Admin is the HTTP listener for people and monitoring. Empty Listen: none.
+type Admin struct {
+	Listen string
+}
+
+// Log is how the broker writes its log.
+type Log struct {
+	Level  string
+	Format string
+}
+
+// Default returns the defaults. configs/dev.yaml says the same, with reasons.
+func Default() Config {
+	return Config{
+		NodeID:       1,
+		Listeners:    []Listener{{Name: "PLAINTEXT", Host: "127.0.0.1", Port: 9092}},
+		ProtocolsMap: map[string]string{"PLAINTEXT": "PLAINTEXT"},
+		Data:         "./data",
+		Flush:        FlushReplicated,
+		Memory:       512 << 20,
+		Cluster:      Cluster{Name: "dev", Bootstrap: true},
+		Topics: Topics{
+			Partitions:          1,
+			ReplicationFactor:   3,
+			OffsetsReplication:  3,
+			OffsetsPartitions:   50,
+			TxnReplication:      3,
+			MinISR:              2,
+			AutoCreate:          true,
+			Delete:              true,
+			RetentionAge:        168 * time.Hour,
+			RetentionBytes:      -1,
+			SegmentBytes:        1 << 30,
+			SegmentAge:          168 * time.Hour,
+			IndexIntervalBytes:  4096,
+			MessageBytesMax:     1048588,
+			CleanupPolicy:       "delete",
+			CompressionType:     "producer",
+			TimestampType:       "CreateTime",
+			TimestampAfterMaxMS: int64(time.Hour / time.Millisecond),
+			TimestampBeforeMS:   math.MaxInt64,
+		},
+		Server: Server{
+			RequestBytesMax:     100 << 20,
+			IdleMax:             10 * time.Minute,
+			ConnectionsMax:      10000,
+			ConnectionsPerIPMax: 10000,
+			QueuedRequestsMax:   500,
+			FetchBytesMax:       55 << 20,
+			FetchSessionsMax:    1000,
+		},
+		Replicas: Replicas{
+			FlushInterval:      time.Second,
+			RetentionInterval:  5 * time.Minute,
+			ProducerExpiration: 24 * time.Hour,
+		},
+		Storage: Storage{
+			Default: "main",
+			Stores:  map[string]Store{"main": {Plugin: "storage-file", Config: json.RawMessage(`{"dir":"${data}/store/main"}`)}},
+		},
+		Transport: Transport{Plugin: "transport-tcp", Config: json.RawMessage(`{}`)},
+		Plugins:   Plugins{Checksums: map[string]string{}},
+		Admin:     Admin{Listen: "127.0.0.1:0"},
+		Log:       Log{Level: "info", Format: "text"},
+	}
+}

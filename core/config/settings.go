@@ -1,0 +1,171 @@
+package config
+
+import (
+	"strings"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// setting is one row of the table of everything that can be said.
+type setting struct {
+	name  string
+	about string
+	// field is where the value goes in a Config.
+	field func(c *Config) field
+	// coarser are names with a larger unit that count where name is not said, the
+	// finest first, as Kafka has them.
+	coarser []coarser
+}
+
+type coarser struct {
+	name string
+	unit time.Duration
+}
+
+// envName is the setting's name in the environment.
+func envName(name string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
+}
+
+const envPrefix = "BROKERD_"
+
+// settings is the table, in the order in which it is shown.
+func settings() []setting {
+	out := nodeSettings()
+	out = append(out, topicSettings()...)
+	out = append(out, limitSettings()...)
+	return append(out, pluginSettings()...)
+}
+
+func nodeSettings() []setting {
+	return []setting{
+		{name: "node.id", about: "this broker's number in its cluster; it never changes",
+			field: func(c *Config) field { return intField[model.NodeID]{&c.NodeID} }},
+		{name: "broker.rack", about: "the rack or zone; replicas are spread over racks",
+			field: func(c *Config) field { return stringField[string]{&c.Rack} }},
+		{name: "listeners", about: "what is bound: NAME://host:port, several with commas",
+			field: func(c *Config) field { return listenersField{&c.Listeners} }},
+		{name: "advertised.listeners", about: "what clients are told to dial; empty: as bound",
+			field: func(c *Config) field { return listenersField{&c.Advertised} }},
+		{name: "listener.security.protocol.map", about: "the protocol of each listener name",
+			field: func(c *Config) field { return pairsField{&c.ProtocolsMap} }},
+		{name: "data", about: "directory of all that the broker keeps",
+			field: func(c *Config) field { return stringField[string]{&c.Data} }},
+		{name: "flush", about: "what an acknowledgement waits for: replicated, always or interval",
+			field: func(c *Config) field {
+				return choiceField[FlushPolicy]{&c.Flush, []string{string(FlushReplicated), string(FlushAlways), string(FlushInterval)}}
+			}},
+		{name: "memory", about: "budget of requests, caches and queues together",
+			field: func(c *Config) field { return bytesField[int64]{&c.Memory, true} }},
+		{name: "cluster.name", about: "a name for people",
+			field: func(c *Config) field { return stringField[string]{&c.Cluster.Name} }},
+		{name: "cluster.bootstrap", about: "an empty data directory may found a cluster",
+			field: func(c *Config) field { return boolField{&c.Cluster.Bootstrap} }},
+		{name: "cluster.seeds", about: "host:port of other members",
+			field: func(c *Config) field { return listField{&c.Cluster.Seeds} }},
+	}
+}
+
+func topicSettings() []setting {
+	return []setting{
+		{name: "num.partitions", about: "partitions of a topic made without a number",
+			field: func(c *Config) field { return intField[int32]{&c.Topics.Partitions} }},
+		{name: "default.replication.factor", about: "replicas aimed at; with fewer brokers a topic is made with what there is",
+			field: func(c *Config) field { return intField[int16]{&c.Topics.ReplicationFactor} }},
+		{name: "min.insync.replicas", about: "in-sync replicas that acks=all needs, once there are enough brokers",
+			field: func(c *Config) field { return intField[int16]{&c.Topics.MinISR} }},
+		{name: "offsets.topic.replication.factor", about: "replicas aimed at for committed offsets",
+			field: func(c *Config) field { return intField[int16]{&c.Topics.OffsetsReplication} }},
+		{name: "offsets.topic.num.partitions", about: "partitions of the topic of committed offsets",
+			field: func(c *Config) field { return intField[int32]{&c.Topics.OffsetsPartitions} }},
+		{name: "transaction.state.log.replication.factor", about: "replicas aimed at for transaction state",
+			field: func(c *Config) field { return intField[int16]{&c.Topics.TxnReplication} }},
+		{name: "auto.create.topics.enable", about: "a client that asks for a topic may make it",
+			field: func(c *Config) field { return boolField{&c.Topics.AutoCreate} }},
+		{name: "delete.topic.enable", about: "topics can be deleted",
+			field: func(c *Config) field { return boolField{&c.Topics.Delete} }},
+		{name: "log.retention.ms", about: "records older than this may go; -1: never",
+			field:   func(c *Config) field { return durationField{&c.Topics.RetentionAge} },
+			coarser: []coarser{{"log.retention.minutes", time.Minute}, {"log.retention.hours", time.Hour}}},
+		{name: "log.retention.bytes", about: "the oldest records of a partition above this size may go; -1: no limit",
+			field: func(c *Config) field { return bytesField[int64]{&c.Topics.RetentionBytes, false} }},
+		{name: "log.segment.bytes", about: "size at which a segment is closed and a new one begun",
+			field: func(c *Config) field { return bytesField[int64]{&c.Topics.SegmentBytes, false} }},
+		{name: "log.roll.ms", about: "age at which a segment is closed",
+			field:   func(c *Config) field { return durationField{&c.Topics.SegmentAge} },
+			coarser: []coarser{{"log.roll.hours", time.Hour}}},
+		{name: "log.index.interval.bytes", about: "bytes between entries of a segment's index",
+			field: func(c *Config) field { return bytesField[int64]{&c.Topics.IndexIntervalBytes, false} }},
+		{name: "log.cleanup.policy", about: "delete, compact, or both",
+			field: func(c *Config) field {
+				return choiceField[string]{&c.Topics.CleanupPolicy, []string{"delete", "compact", "compact,delete", "delete,compact"}}
+			}},
+		{name: "message.max.bytes", about: "largest record batch",
+			field: func(c *Config) field { return bytesField[int32]{&c.Topics.MessageBytesMax, false} }},
+		{name: "compression.type", about: "producer: as it came",
+			field: func(c *Config) field {
+				return choiceField[string]{&c.Topics.CompressionType, []string{"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}}
+			}},
+		{name: "log.message.timestamp.type", about: "CreateTime or LogAppendTime",
+			field: func(c *Config) field {
+				return choiceField[string]{&c.Topics.TimestampType, []string{"CreateTime", "LogAppendTime"}}
+			}},
+		{name: "log.message.timestamp.after.max.ms", about: "how far ahead of the broker's clock a record may be stamped",
+			field: func(c *Config) field { return millisField{&c.Topics.TimestampAfterMaxMS} }},
+		{name: "log.message.timestamp.before.max.ms", about: "how far behind the broker's clock a record may be stamped",
+			field: func(c *Config) field { return millisField{&c.Topics.TimestampBeforeMS} }},
+	}
+}
+
+func limitSettings() []setting {
+	return []setting{
+		{name: "socket.request.max.bytes", about: "largest request",
+			field: func(c *Config) field { return bytesField[int64]{&c.Server.RequestBytesMax, false} }},
+		{name: "connections.max.idle.ms", about: "a connection that says nothing for so long is closed",
+			field: func(c *Config) field { return durationField{&c.Server.IdleMax} }},
+		{name: "max.connections", about: "connections at a time",
+			field: func(c *Config) field { return intField[int]{&c.Server.ConnectionsMax} }},
+		{name: "max.connections.per.ip", about: "connections at a time from one address",
+			field: func(c *Config) field { return intField[int]{&c.Server.ConnectionsPerIPMax} }},
+		{name: "queued.max.requests", about: "requests of one connection that may wait for their answers",
+			field: func(c *Config) field { return intField[int]{&c.Server.QueuedRequestsMax} }},
+		{name: "fetch.max.bytes", about: "most records in one answer",
+			field: func(c *Config) field { return bytesField[int64]{&c.Server.FetchBytesMax, false} }},
+		{name: "max.incremental.fetch.session.cache.slots", about: "fetch sessions that are remembered",
+			field: func(c *Config) field { return intField[int]{&c.Server.FetchSessionsMax} }},
+		{name: "log.flush.interval.ms", about: "with flush: interval, the time between two",
+			field: func(c *Config) field { return durationField{&c.Replicas.FlushInterval} }},
+		{name: "log.retention.check.interval.ms", about: "how often retention is looked at",
+			field: func(c *Config) field { return durationField{&c.Replicas.RetentionInterval} }},
+		{name: "producer.id.expiration.ms", about: "an idle producer's sequence numbers are forgotten after this",
+			field: func(c *Config) field { return durationField{&c.Replicas.ProducerExpiration} }},
+	}
+}
+
+func pluginSettings() []setting {
+	return []setting{
+		{name: "storage.default", about: "the store of new replicas",
+			field: func(c *Config) field { return stringField[string]{&c.Storage.Default} }},
+		{name: "storage.stores", about: "stores by name, each a plugin and its config",
+			field: func(c *Config) field { return storesField{&c.Storage.Stores} }},
+		{name: "transport.plugin", about: "the plugin that carries messages between brokers",
+			field: func(c *Config) field { return stringField[string]{&c.Transport.Plugin} }},
+		{name: "transport.config", about: "that plugin's own section",
+			field: func(c *Config) field { return rawField{&c.Transport.Config} }},
+		{name: "plugins.dir", about: "where executables of plugins are; empty: built-in ones only",
+			field: func(c *Config) field { return stringField[string]{&c.Plugins.Dir} }},
+		{name: "plugins.checksums", about: "SHA-256 of a plugin's executable, by plugin",
+			field: func(c *Config) field { return pairsField{&c.Plugins.Checksums} }},
+		{name: "plugins.environment", about: "variables of the broker that plugins may see",
+			field: func(c *Config) field { return listField{&c.Plugins.Environment} }},
+		{name: "admin.listen", about: "HTTP address of metrics, health and status; empty: none",
+			field: func(c *Config) field { return stringField[string]{&c.Admin.Listen} }},
+		{name: "log.level", about: "debug, info, warn or error",
+			field: func(c *Config) field {
+				return choiceField[string]{&c.Log.Level, []string{"debug", "info", "warn", "error"}}
+			}},
+		{name: "log.format", about: "text for people, json for machines",
+			field: func(c *Config) field { return choiceField[string]{&c.Log.Format, []string{"text", "json"}} }},
+	}
+}

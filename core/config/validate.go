@@ -1,0 +1,163 @@
+package config
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// problem is a value that cannot be, and what to do.
+type problem struct {
+	name string
+	msg  string
+}
+
+// Validate says everything that is wrong with c, a sentence each, or nil.
+func (c Config) Validate() error {
+	var out []error
+	for _, p := range c.problems() {
+		out = append(out, fmt.Errorf("%s: %s", p.name, p.msg))
+	}
+	return errors.Join(out...)
+}
+
+// checker collects problems.
+type checker struct{ found []problem }
+
+func (k *checker) check(ok bool, name, format string, args ...any) {
+	if !ok {
+		k.found = append(k.found, problem{name, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c Config) problems() []problem {
+	var k checker
+	k.check(c.NodeID >= 0, "node.id", "%d is negative; a node's number is 0 or more", c.NodeID)
+	k.check(c.Data != "", "data", "no directory is named; say where the broker may keep its files")
+	k.check(c.Memory >= memoryBytesMin, "memory", "%s is too little; give at least %s", FormatBytes(c.Memory), FormatBytes(memoryBytesMin))
+	for _, s := range c.Cluster.Seeds {
+		_, port, err := net.SplitHostPort(s)
+		k.check(err == nil && port != "", "cluster.seeds", "%q is not host:port", s)
+	}
+	c.checkListeners(&k)
+	c.checkTopics(&k)
+	c.checkLimits(&k)
+	c.checkPlugins(&k)
+	if c.Admin.Listen != "" {
+		_, _, err := net.SplitHostPort(c.Admin.Listen)
+		k.check(err == nil, "admin.listen", "%q is not host:port; write 127.0.0.1:9644, or \"\" for none", c.Admin.Listen)
+	}
+	return k.found
+}
+
+// memoryBytesMin is what a broker needs to answer one large request at all.
+const memoryBytesMin = 16 << 20
+
+func (c Config) checkListeners(k *checker) {
+	k.check(len(c.Listeners) > 0, "listeners", "there is none, so no client could connect; write PLAINTEXT://host:9092")
+	names := make(map[string]bool)
+	addresses := make(map[string]string)
+	for _, l := range c.Listeners {
+		k.check(!names[l.Name], "listeners", "the name %s is there twice; every listener has a name of its own", l.Name)
+		names[l.Name] = true
+		if other, twice := addresses[l.Address()]; twice && l.Port != 0 {
+			k.check(false, "listeners", "%s and %s want the same address; give each a port", other, l.Name)
+		}
+		addresses[l.Address()] = l.Name
+		switch protocol := c.protocolOf(l.Name); protocol {
+		case "PLAINTEXT":
+		case "":
+			k.check(false, "listeners", "nothing says what protocol %s speaks; add listener.security.protocol.map: %s:PLAINTEXT", l.Name, l.Name)
+		default:
+			k.check(false, "listeners", "%s speaks %s, and only PLAINTEXT is served yet", l.Name, protocol)
+		}
+	}
+	for _, a := range c.Advertised {
+		k.check(names[a.Name], "advertised.listeners", "%s is not among the listeners (%s); names must agree", a.Name, listenersField{&c.Listeners}.format())
+		k.check(!a.Wildcard(), "advertised.listeners", "%s cannot be dialled by anybody; name a host or an address of this machine", a)
+	}
+}
+
+func (c Config) protocolOf(listener string) string {
+	if p, ok := c.ProtocolsMap[listener]; ok {
+		return strings.ToUpper(p)
+	}
+	switch listener {
+	case "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL":
+		return listener
+	}
+	return ""
+}
+
+func (c Config) checkTopics(k *checker) {
+	t := c.Topics
+	k.check(t.Partitions >= 1, "num.partitions", "%d is too few; a topic has at least 1", t.Partitions)
+	k.check(t.OffsetsPartitions >= 1, "offsets.topic.num.partitions", "%d is too few; a topic has at least 1", t.OffsetsPartitions)
+	for _, f := range []struct {
+		name  string
+		count int16
+	}{
+		{"default.replication.factor", t.ReplicationFactor},
+		{"offsets.topic.replication.factor", t.OffsetsReplication},
+		{"transaction.state.log.replication.factor", t.TxnReplication},
+	} {
+		k.check(f.count >= 1, f.name, "%d is too few; there is at least 1 replica", f.count)
+	}
+	k.check(t.MinISR >= 1, "min.insync.replicas", "%d is too few; the leader itself counts as 1", t.MinISR)
+	k.check(t.MinISR <= t.ReplicationFactor || t.ReplicationFactor < 1, "min.insync.replicas",
+		"%d is more than default.replication.factor (%d), so that acks=all could never succeed; lower it, or raise the other", t.MinISR, t.ReplicationFactor)
+	k.check(t.MessageBytesMax >= 1, "message.max.bytes", "%d is too little; give at least 1", t.MessageBytesMax)
+	k.check(t.SegmentBytes >= segmentBytesMin, "log.segment.bytes", "%d is too little; give at least %d", t.SegmentBytes, segmentBytesMin)
+	k.check(t.SegmentAge >= time.Millisecond, "log.roll.ms", "%d is too little; give at least 1", t.SegmentAge.Milliseconds())
+	k.check(t.IndexIntervalBytes >= 0, "log.index.interval.bytes", "%d is negative", t.IndexIntervalBytes)
+	k.check(t.TimestampAfterMaxMS >= 0, "log.message.timestamp.after.max.ms", "%d is negative", t.TimestampAfterMaxMS)
+	k.check(t.TimestampBeforeMS >= 0, "log.message.timestamp.before.max.ms", "%d is negative", t.TimestampBeforeMS)
+	k.check(int64(t.MessageBytesMax) <= c.Server.RequestBytesMax, "message.max.bytes",
+		"%d is more than socket.request.max.bytes (%d), so that such a batch could never arrive; lower it, or raise the other", t.MessageBytesMax, c.Server.RequestBytesMax)
+}
+
+// segmentBytesMin is Kafka's lower limit.
+const segmentBytesMin = 14
+
+func (c Config) checkLimits(k *checker) {
+	s := c.Server
+	k.check(s.RequestBytesMax >= 1024 && s.RequestBytesMax <= 1<<31-1, "socket.request.max.bytes", "%d is out of range; give 1024 to 2147483647", s.RequestBytesMax)
+	k.check(s.RequestBytesMax <= c.Memory, "socket.request.max.bytes", "%d is more than memory (%s), so that such a request could never be read; lower it, or raise the other", s.RequestBytesMax, FormatBytes(c.Memory))
+	k.check(s.ConnectionsMax >= 1, "max.connections", "%d is too few; give at least 1", s.ConnectionsMax)
+	k.check(s.ConnectionsPerIPMax >= 1, "max.connections.per.ip", "%d is too few; give at least 1", s.ConnectionsPerIPMax)
+	k.check(s.QueuedRequestsMax >= 1, "queued.max.requests", "%d is too few; give at least 1", s.QueuedRequestsMax)
+	k.check(s.FetchBytesMax >= 1024, "fetch.max.bytes", "%d is too little; give at least 1024", s.FetchBytesMax)
+	k.check(s.FetchSessionsMax >= 0, "max.incremental.fetch.session.cache.slots", "%d is negative", s.FetchSessionsMax)
+	r := c.Replicas
+	k.check(r.FlushInterval > 0, "log.flush.interval.ms", "%d is too little; give at least 1", r.FlushInterval.Milliseconds())
+	k.check(r.RetentionInterval > 0, "log.retention.check.interval.ms", "%d is too little; give at least 1", r.RetentionInterval.Milliseconds())
+	k.check(r.ProducerExpiration > 0, "producer.id.expiration.ms", "%d is too little; give at least 1", r.ProducerExpiration.Milliseconds())
+}
+
+// pluginName keeps a plugin's or a store's name usable as a file's name.
+var pluginName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+func (c Config) checkPlugins(k *checker) {
+	names := make([]string, 0, len(c.Storage.Stores))
+	for name := range c.Storage.Stores {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	k.check(len(names) > 0, "storage.stores", "there is none; name one, such as main: {plugin: storage-file}")
+	_, ok := c.Storage.Stores[c.Storage.Default]
+	k.check(ok || len(names) == 0, "storage.default", "%q is not among the stores (%s)", c.Storage.Default, strings.Join(names, ", "))
+	for _, name := range names {
+		k.check(pluginName.MatchString(name), "storage.stores", "the store's name %q is not made of small letters, digits, dots and dashes", name)
+		plugin := c.Storage.Stores[name].Plugin
+		k.check(pluginName.MatchString(plugin), "storage.stores", "store %s: the plugin's name %q is not made of small letters, digits, dots and dashes", name, plugin)
+	}
+	for plugin, sum := range c.Plugins.Checksums {
+		raw, err := hex.DecodeString(sum)
+		k.check(err == nil && len(raw) == 32, "plugins.checksums", "that of %s is not 64 hexadecimal digits; `sha256sum FILE` prints it", plugin)
+	}
+}
