@@ -11,7 +11,7 @@
 //	    12    4  partition leader epoch     set by the leader, outside the CRC
 //	    16    1  magic                2, outside the CRC
 //	    17    4  CRC-32C              of all that follows
-//	    21    2  attributes           codec (0-2), timestamp type (3), transactional (4), control (5)
+//	    21    2  attributes           codec (0-2), timestamp type (3), transactional (4), control (5), delete horizon (6)
 //	    23    4  last offset delta
 //	    27    8  base timestamp       milliseconds since 1970
 //	    35    8  max timestamp

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 )
 
 // The layout, in bytes from the start of a batch.
@@ -36,6 +37,7 @@ const (
 	AttrLogAppendTime = 0x08
 	AttrTransactional = 0x10
 	AttrControl       = 0x20
+	AttrDeleteHorizon = 0x40 // the base timestamp is when tombstones may go (KIP-534)
 )
 
 // ErrIncomplete: the bytes end before the batch does.
@@ -76,7 +78,7 @@ func Size(b []byte) (int, error) {
 	if n < MinBytes {
 		return 0, fmt.Errorf("%w: length field %d", ErrNotABatch, n-lengthPrefixBytes)
 	}
-	if n > 1<<31-1 {
+	if n > math.MaxInt32 {
 		return 0, fmt.Errorf("%w: length field %d", ErrNotABatch, n-lengthPrefixBytes)
 	}
 	if b[offMagic] != Magic {
@@ -110,10 +112,10 @@ func Parse(b []byte) (Info, error) {
 	}
 	delta := int32(binary.BigEndian.Uint32(b[offLastDelta:]))
 	switch {
-	case info.BaseOffset < 0 || info.BaseOffset > 1<<63-1-int64(delta)-1:
-		return Info{}, fmt.Errorf("%w: base offset %d", ErrNotABatch, info.BaseOffset)
 	case delta < 0:
 		return Info{}, fmt.Errorf("%w: last offset delta %d", ErrNotABatch, delta)
+	case info.BaseOffset < 0 || info.BaseOffset > math.MaxInt64-int64(delta)-1:
+		return Info{}, fmt.Errorf("%w: base offset %d", ErrNotABatch, info.BaseOffset)
 	case info.Records < 0:
 		return Info{}, fmt.Errorf("%w: record count %d", ErrNotABatch, info.Records)
 	}
@@ -164,6 +166,20 @@ func StampLogAppendTime(b []byte, ms int64) {
 	binary.BigEndian.PutUint64(b[offMaxTimestamp:], uint64(ms))
 	binary.BigEndian.PutUint32(b[offCRC:], crc32.Checksum(b[offAttributes:], castagnoli))
 }
+
+// StampMaxTimestamp sets the max timestamp to ms, and computes the CRC again. b
+// is the whole batch.
+func StampMaxTimestamp(b []byte, ms int64) {
+	binary.BigEndian.PutUint64(b[offMaxTimestamp:], uint64(ms))
+	binary.BigEndian.PutUint32(b[offCRC:], crc32.Checksum(b[offAttributes:], castagnoli))
+}
+
+// BaseOffset reads one field of a header that Parse may refuse as a whole. b
+// holds at least HeaderBytes, as for Attributes.
+func BaseOffset(b []byte) int64 { return int64(binary.BigEndian.Uint64(b[offBaseOffset:])) }
+
+// Attributes reads one field of a header that Parse may refuse as a whole.
+func Attributes(b []byte) int16 { return int16(binary.BigEndian.Uint16(b[offAttributes:])) }
 
 // Header is what Build needs to know of a batch.
 type Header struct {

@@ -1,0 +1,23 @@
+// Package batch checks record batches that producers send, reads the records of
+// batches that are stored, and builds batches.
+//
+// It owns the rules that need nothing but the batch and its topic's settings.
+// Rules that need a producer's earlier batches (sequences, epochs) belong to
+// core/partition. It never re-encodes: what a producer compressed is stored as
+// it came. The only bytes that Check may change are the timestamp type, the max
+// timestamp and the CRC over them; offsets and leader epoch are the leader's to
+// stamp (sdk/recordbatch.Stamp).
+//
+// Invariants, and where they are tested:
+//   - A batch that Check passed holds exactly the records that its header says,
+//     with offset deltas 0, 1, 2, ..., each well formed (TestCheck,
+//     TestRecordLayout, FuzzCheck).
+//   - Any changed bit in the range of the CRC is refused (TestFlippedBit).
+//   - No claimed size is believed: memory grows with bytes that arrived, and
+//     decompression stops at the limit (TestBomb, TestClaimedSizes).
+//   - Checking allocates nothing for each record (BenchmarkCheck).
+//   - Batches as real clients encode them pass, in every codec (TestGolden).
+//
+// Sources: Kafka's message format; KIP-98 (producer fields), KIP-110 (zstd),
+// KIP-467 (errors by record), KIP-937 (bounds of timestamps).
+package batch
