@@ -23,8 +23,8 @@ import (
 // startTimeout is how long a broker may take to answer its first request.
 const startTimeout = 30 * time.Second
 
-// binary builds brokerd once for all tests.
-var binary = sync.OnceValues(func() (string, error) {
+// builtBinary builds brokerd once for all tests.
+var builtBinary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "brokerd-e2e-")
 	if err != nil {
 		return "", err
@@ -39,7 +39,7 @@ var binary = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binary(); err == nil {
+	if path, err := builtBinary(); err == nil {
 		os.RemoveAll(filepath.Dir(path))
 	}
 	os.Exit(code)
@@ -67,6 +67,7 @@ type broker struct {
 	dir  string
 	port int
 	args []string
+	env  []string // NAME=value: settings of this broker
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -77,7 +78,14 @@ type broker struct {
 // answers. It is stopped when the test ends.
 func startBroker(t *testing.T, args ...string) *broker {
 	t.Helper()
-	b := &broker{t: t, dir: t.TempDir(), port: freePort(t), args: args}
+	return startBrokerOn(t, t.TempDir(), nil, args...)
+}
+
+// startBrokerOn starts a broker on the given data directory, with settings in
+// its environment.
+func startBrokerOn(t *testing.T, dir string, env []string, args ...string) *broker {
+	t.Helper()
+	b := &broker{t: t, dir: dir, port: freePort(t), args: args, env: env}
 	b.start()
 	t.Cleanup(b.stop)
 	return b
@@ -99,7 +107,7 @@ func (b *broker) start() {
 
 // launch starts the process and returns at once.
 func (b *broker) launch() error {
-	path, err := binary()
+	path, err := builtBinary()
 	if err != nil {
 		return err
 	}
@@ -111,6 +119,7 @@ func (b *broker) launch() error {
 	args := append([]string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}, b.args...)
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), b.env...)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start brokerd: %w", err)
 	}

@@ -63,7 +63,7 @@ func killLoop(t *testing.T, victim string, load loader, policy string) {
 		}
 		if victim == "broker" {
 			b.kill()
-			waitNoChildren(t, ctx, b)
+			waitNoChildren(ctx, t, b)
 			if err := b.launch(); err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func killLoop(t *testing.T, victim string, load loader, policy string) {
 
 // waitNoChildren waits until the plugins of a killed broker are gone: they must
 // end by themselves. (FR-77)
-func waitNoChildren(t *testing.T, ctx context.Context, b *broker) {
+func waitNoChildren(ctx context.Context, t *testing.T, b *broker) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

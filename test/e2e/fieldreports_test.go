@@ -1,0 +1,306 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sys/unix"
+)
+
+// Outages and bugs of brokers and clients that were really met, each as a small
+// scenario with its right outcome.
+
+// FR-3: one broker with the default configuration serves at once, and says that
+// nothing is replicated.
+func TestFR3OneBrokerServesAndSaysItIsNotReplicated(t *testing.T) {
+	b := startBroker(t)
+	createTopic(t, b.addr(), "first", 3, nil)
+	franzProduce(t, b.addr(), "first", "none", numbered(10))
+	if got := franzConsume(t, b.addr(), "first", 10); len(got) != 10 {
+		t.Fatalf("%d records", len(got))
+	}
+	if !strings.Contains(b.output(), "not replicated") {
+		t.Errorf("nothing on the console says that one broker is not replicated:\n%s", b.tail())
+	}
+}
+
+// FR-44: a full disk refuses writes with a retriable storage error, serves
+// reads, survives a kill and a start, and works again when a topic is deleted.
+func TestFR44FullDisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "small")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=48m"); err != nil {
+		t.Fatalf("mount a small disk (this test needs root): %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	b := startBrokerOn(t, dir, nil, "--flush", "interval")
+	createTopic(t, b.addr(), "big", 1, nil)
+	createTopic(t, b.addr(), "small", 1, nil)
+	franzProduce(t, b.addr(), "small", "none", numbered(100))
+	stored := fill(t, b.addr(), "big")
+	t.Logf("full after %d records of 100 kB", stored)
+	if got := franzConsume(t, b.addr(), "small", 100); len(got) != 100 {
+		t.Errorf("reads stopped on a full disk: %d records", len(got))
+	}
+	b.kill()
+	b.start()
+	if got := franzConsume(t, b.addr(), "big", stored); len(got) < stored {
+		t.Errorf("after the restart %d of %d acknowledged records", len(got), stored)
+	}
+	admin := kadm.NewClient(newClient(t, b.addr()))
+	if _, err := admin.DeleteTopic(testContext(t, startTimeout), "big"); err != nil {
+		t.Fatalf("delete a topic on a full disk: %v", err)
+	}
+	franzProduce(t, b.addr(), "small", "none", numbered(1000))
+}
+
+// fill produces until the disk is full and returns how many records were
+// acknowledged. (FR-58: the error is never UNKNOWN_SERVER_ERROR.)
+func fill(t *testing.T, addr, topic string) (stored int) {
+	t.Helper()
+	c := newClient(t, addr, kgo.DefaultProduceTopic(topic), kgo.RecordRetries(1), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(1))
+	for {
+		err := c.ProduceSync(testContext(t, startTimeout), &kgo.Record{Value: make([]byte, 100_000)}).FirstErr()
+		switch {
+		case err == nil:
+			stored++
+		case errors.Is(err, kerr.KafkaStorageError):
+			return stored
+		default:
+			t.Fatalf("after %d records: %v, want KAFKA_STORAGE_ERROR", stored, err)
+		}
+		if stored > 2000 {
+			t.Fatal("the disk does not fill")
+		}
+	}
+}
+
+// FR-45: damaged and missing indexes are rebuilt.
+func TestFR45DamagedIndexesAreRebuilt(t *testing.T) {
+	b := startBroker(t, "--flush", "interval")
+	createTopic(t, b.addr(), "indexed", 1, nil)
+	franzProduce(t, b.addr(), "indexed", "none", numbered(5000))
+	b.stop()
+	damaged := 0
+	err := filepath.WalkDir(b.dir, func(path string, d os.DirEntry, err error) error {
+		switch filepath.Ext(path) {
+		case ".index":
+			damaged++
+			return os.WriteFile(path, []byte("not an index at all, and quite a bit of it"), 0o644)
+		case ".timeindex":
+			damaged++
+			return os.Remove(path)
+		}
+		return err
+	})
+	if err != nil || damaged < 2 {
+		t.Fatalf("damaged %d index files: %v", damaged, err)
+	}
+	b.start()
+	check(t, franzConsume(t, b.addr(), "indexed", 5000), numbered(5000))
+}
+
+// FR-49: a record stamped far in the future is refused, so that it cannot hold
+// its segment for ever.
+func TestFR49FutureTimestampIsRefused(t *testing.T) {
+	b := startBroker(t)
+	createTopic(t, b.addr(), "future", 1, nil)
+	c := newClient(t, b.addr(), kgo.DefaultProduceTopic("future"))
+	err := c.ProduceSync(testContext(t, startTimeout), &kgo.Record{Value: []byte("x"), Timestamp: time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)}).FirstErr()
+	if !errors.Is(err, kerr.InvalidTimestamp) {
+		t.Fatalf("a record of 2050: %v, want INVALID_TIMESTAMP", err)
+	}
+}
+
+// FR-57: answers lost on their way are retried by an idempotent producer, and
+// each record is there once.
+func TestFR57LostAnswersAreNotDuplicates(t *testing.T) {
+	b := startBroker(t, "--flush", "interval")
+	createTopic(t, b.addr(), "once", 1, nil)
+	proxy := startProxy(t, b.addr())
+	c := newClient(t, proxy.addr(), kgo.Dialer(proxy.dial), kgo.DefaultProduceTopic("once"), kgo.StopProducerOnDataLossDetected(),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }))
+	ctx := testContext(t, time.Minute)
+	rs := numbered(2000)
+	for i := 0; i < len(rs); i += 100 {
+		if i%300 == 0 {
+			proxy.dropNextAnswer()
+		}
+		if err := c.ProduceSync(ctx, rs[i:i+100]...).FirstErr(); err != nil {
+			t.Fatalf("records from %d: %v", i, err)
+		}
+	}
+	if proxy.dropped() < 5 {
+		t.Fatalf("only %d answers were lost", proxy.dropped())
+	}
+	ends, err := kadm.NewClient(newClient(t, b.addr())).ListEndOffsets(ctx, "once")
+	if end, _ := ends.Lookup("once", 0); err != nil || end.Offset != int64(len(rs)) {
+		t.Errorf("log end %d, want %d (%v)", end.Offset, len(rs), err)
+	}
+	check(t, franzConsume(t, b.addr(), "once", len(rs)), rs)
+}
+
+// FR-59: a producer that was idle for longer than its state is kept goes on with
+// its next sequence number.
+func TestFR59IdleProducerGoesOn(t *testing.T) {
+	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_PRODUCER_ID_EXPIRATION_MS=1000"})
+	createTopic(t, b.addr(), "idle", 1, nil)
+	c := newClient(t, b.addr())
+	id, epoch := initProducerID(t, c)
+	if r := rawProduce(t, c, "idle", rawBatch("a", id, epoch, 0)); r.ErrorCode != 0 {
+		t.Fatalf("sequence 0: %v", kerr.ErrorForCode(r.ErrorCode))
+	}
+	if r := rawProduce(t, c, "idle", rawBatch("b", id, epoch, 7)); r.ErrorCode != kerr.OutOfOrderSequenceNumber.Code {
+		t.Fatalf("sequence 7 after 0 at once: code %d, want OUT_OF_ORDER_SEQUENCE_NUMBER", r.ErrorCode)
+	}
+	ctx := testContext(t, startTimeout)
+	for tick := time.NewTicker(250 * time.Millisecond); ; {
+		r := rawProduce(t, c, "idle", rawBatch("b", id, epoch, 7))
+		if r.ErrorCode == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("sequence 7 is still refused: %v", kerr.ErrorForCode(r.ErrorCode))
+		case <-tick.C:
+		}
+	}
+}
+
+// FR-78: librdkafka goes on compressing with each codec.
+func TestFR78LibrdkafkaCompresses(t *testing.T) {
+	b := startBroker(t)
+	want := map[string]uint8{"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+	for codec, attr := range want {
+		topic := "compressed-" + codec
+		createTopic(t, b.addr(), topic, 1, nil)
+		kcatProduce(t, b.addr(), topic, codec, numbered(1000))
+		for _, r := range franzConsume(t, b.addr(), topic, 1000) {
+			if r.Attrs.CompressionType() != attr {
+				t.Fatalf("kcat -z %s: a batch with codec %d", codec, r.Attrs.CompressionType())
+			}
+		}
+	}
+}
+
+// FR-79: clients elsewhere would be told to dial their own loopback; the start
+// says so.
+func TestFR79AdvertisedLoopbackIsWarnedOf(t *testing.T) {
+	port := freePort(t)
+	b := startBrokerOn(t, t.TempDir(), []string{
+		fmt.Sprintf("BROKERD_LISTENERS=PLAINTEXT://0.0.0.0:%d", port),
+		fmt.Sprintf("BROKERD_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:%d", port),
+	}, "--port", fmt.Sprint(port))
+	if out := b.output(); !strings.Contains(out, "advertised") || !strings.Contains(out, "127.0.0.1") {
+		t.Errorf("no warning names the advertised loopback address:\n%s", b.tail())
+	}
+}
+
+// FR-80: a topic deleted and made again is another topic: a consumer of the old
+// one is told, never left in silence.
+func TestFR80RecreatedTopicIsNotSilence(t *testing.T) {
+	b := startBroker(t)
+	createTopic(t, b.addr(), "again", 1, nil)
+	franzProduce(t, b.addr(), "again", "none", numbered(10))
+	c := newClient(t, b.addr(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"again": {0: kgo.NewOffset().AtStart()}}),
+		kgo.KeepRetryableFetchErrors(), kgo.FetchMaxWait(200*time.Millisecond))
+	poll(t, c, 10)
+	admin := kadm.NewClient(newClient(t, b.addr()))
+	if _, err := admin.DeleteTopic(testContext(t, startTimeout), "again"); err != nil {
+		t.Fatal(err)
+	}
+	createTopic(t, b.addr(), "again", 1, nil)
+	franzProduce(t, b.addr(), "again", "none", numbered(5))
+	ctx := testContext(t, 20*time.Second)
+	for ctx.Err() == nil {
+		fetches := c.PollFetches(ctx)
+		if err := fetches.Err(); err != nil && ctx.Err() == nil {
+			t.Logf("told: %v", err)
+			return
+		}
+		if fetches.NumRecords() > 0 {
+			t.Logf("reads the new topic")
+			return
+		}
+	}
+	t.Fatal("20 s of silence")
+}
+
+// FR-81: a consumer's metadata requests do not make a deleted topic again.
+func TestFR81DeletedTopicStaysDeleted(t *testing.T) {
+	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_AUTO_CREATE_TOPICS_ENABLE=true"})
+	createTopic(t, b.addr(), "gone", 1, nil)
+	c := newClient(t, b.addr(), kgo.ConsumeTopics("gone"), kgo.MetadataMaxAge(100*time.Millisecond), kgo.MetadataMinAge(50*time.Millisecond))
+	polling, stop := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stop()
+	c.PollFetches(polling)
+	admin := kadm.NewClient(newClient(t, b.addr()))
+	if _, err := admin.DeleteTopic(testContext(t, startTimeout), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	again, stopAgain := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stopAgain()
+	c.PollFetches(again)
+	listed, err := admin.ListTopics(testContext(t, startTimeout))
+	if err != nil || listed.Has("gone") {
+		t.Fatalf("topic is there again (%v)", err)
+	}
+}
+
+// FR-84: partitions that CreatePartitions acknowledged are in the metadata at
+// once, and take records.
+func TestFR84NewPartitionsAreThereAtOnce(t *testing.T) {
+	b := startBroker(t)
+	createTopic(t, b.addr(), "grows", 1, nil)
+	admin := kadm.NewClient(newClient(t, b.addr()))
+	ctx := testContext(t, time.Minute)
+	for n := 2; n <= 20; n++ {
+		resp, err := admin.UpdatePartitions(ctx, n, "grows")
+		if err != nil || resp.Error() != nil {
+			t.Fatalf("to %d partitions: %v %v", n, err, resp.Error())
+		}
+		fresh := newClient(t, b.addr(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		meta, err := kadm.NewClient(fresh).Metadata(ctx, "grows")
+		if err != nil || len(meta.Topics["grows"].Partitions) != n {
+			t.Fatalf("metadata has %d partitions, want %d (%v)", len(meta.Topics["grows"].Partitions), n, err)
+		}
+		r := &kgo.Record{Topic: "grows", Partition: int32(n - 1), Value: []byte("x")}
+		if err := fresh.ProduceSync(ctx, r).FirstErr(); err != nil {
+			t.Fatalf("produce to partition %d: %v", n-1, err)
+		}
+	}
+}
+
+// numbered makes n small records.
+func numbered(n int) []*kgo.Record {
+	rs := make([]*kgo.Record, n)
+	for i := range rs {
+		rs[i] = &kgo.Record{Key: fmt.Appendf(nil, "key %d", i%17), Value: fmt.Appendf(nil, "value %d", i)}
+	}
+	return rs
+}
+
+// check holds what was read against what was sent.
+func check(t *testing.T, got, want []*kgo.Record) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d records, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i].Offset != int64(i) || string(got[i].Value) != string(want[i].Value) || string(got[i].Key) != string(want[i].Key) {
+			t.Fatalf("record %d is %d %q=%q, want %q=%q", i, got[i].Offset, got[i].Key, got[i].Value, want[i].Key, want[i].Value)
+		}
+	}
+}

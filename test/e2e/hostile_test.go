@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// hostileClients is how many of each kind attack at once.
+const hostileClients = 500
+
+// TestHostileClientsStayWithinTheBudget lets 500 clients trickle frames that
+// they announce at 100 MiB, and 500 ask for records and never read the answers.
+// Memory stays within the budget, and other clients are served meanwhile.
+func TestHostileClientsStayWithinTheBudget(t *testing.T) {
+	const budget = 256 << 20
+	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_MEMORY=256MiB", "BROKERD_ADVERTISED_LISTENERS="}, "--flush", "interval")
+	createTopic(t, b.addr(), "wanted", 1, nil)
+	big := make([]*kgo.Record, 64)
+	for i := range big {
+		big[i] = &kgo.Record{Key: []byte("k"), Value: make([]byte, 500_000)}
+	}
+	franzProduce(t, b.addr(), "wanted", "none", big)
+	before := rss(t, b)
+
+	stop := make(chan struct{})
+	defer close(stop)
+	for i := range hostileClients {
+		trickler := dial(t, b.addr())
+		go trickle(trickler, stop)
+		deaf := dial(t, b.addr())
+		askAndNeverRead(t, deaf, i)
+	}
+	peak, slowest := 0, time.Duration(0)
+	c := newClient(t, b.addr(), kgo.DefaultProduceTopic("wanted"))
+	ctx := testContext(t, 2*time.Minute)
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+		start := time.Now()
+		if err := c.ProduceSync(ctx, &kgo.Record{Value: []byte("served")}).FirstErr(); err != nil {
+			t.Fatalf("another client is not served: %v\n%s", err, b.tail())
+		}
+		slowest = max(slowest, time.Since(start))
+		peak = max(peak, rss(t, b))
+	}
+	t.Logf("clients=%d rss_before=%d MiB rss_peak=%d MiB budget=%d MiB slowest_produce=%s",
+		2*hostileClients, before>>20, peak>>20, budget>>20, slowest)
+	// The budget is for requests, responses and caches; the rest of the process
+	// (code, connections, the garbage collector's headroom) is what it had
+	// before and as much again as the budget.
+	if limit := before + 2*budget; peak > limit {
+		t.Errorf("resident memory rose to %d MiB, limit %d MiB", peak>>20, limit>>20)
+	}
+	if slowest > 5*time.Second {
+		t.Errorf("another client waited %s", slowest)
+	}
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// trickle announces a produce request of 100 MiB and sends it a little at a
+// time, as fast as it is taken in the beginning.
+func trickle(c net.Conn, stop <-chan struct{}) {
+	frame := binary.BigEndian.AppendUint32(nil, 100<<20)
+	frame = kmsg.NewRequestFormatter(kmsg.FormatterClientID("hostile")).AppendRequest(frame, kmsg.NewPtrProduceRequest(), 1)[:4+14]
+	_, _ = c.Write(frame)
+	chunk := make([]byte, 64<<10)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, err := c.Write(chunk); err != nil {
+				if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
+					return
+				}
+			}
+		}
+	}
+}
+
+// askAndNeverRead asks many times for all there is, and never reads.
+func askAndNeverRead(t *testing.T, c net.Conn, n int) {
+	t.Helper()
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.FetchOffset, part.PartitionMaxBytes = 0, 50<<20
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.Partitions = "wanted", []kmsg.FetchRequestTopicPartition{part}
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.ReplicaID, req.MaxBytes, req.SessionEpoch = 11, -1, 50<<20, -1
+	req.Topics = []kmsg.FetchRequestTopic{topic}
+	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID(fmt.Sprintf("deaf-%d", n)))
+	var out []byte
+	for i := range int32(20) {
+		out = append(out, format.AppendRequest(nil, req, i)...)
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
+	_, _ = c.Write(out)
+}
+
+// rss is the resident memory of the broker, without its plugins, in bytes.
+func rss(t *testing.T, b *broker) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+			kib, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmRSS in /proc")
+	return 0
+}
