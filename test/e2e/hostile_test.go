@@ -76,9 +76,9 @@ func dial(t *testing.T, addr string) net.Conn {
 // trickle announces a produce request of 100 MiB and sends it a little at a
 // time, as fast as it is taken in the beginning.
 func trickle(c net.Conn, stop <-chan struct{}) {
-	frame := binary.BigEndian.AppendUint32(nil, 100<<20)
-	frame = kmsg.NewRequestFormatter(kmsg.FormatterClientID("hostile")).AppendRequest(frame, kmsg.NewPtrProduceRequest(), 1)[:4+14]
-	_, _ = c.Write(frame)
+	header := kmsg.NewRequestFormatter(kmsg.FormatterClientID("hostile")).AppendRequest(nil, kmsg.NewPtrProduceRequest(), 1)
+	_, _ = c.Write(binary.BigEndian.AppendUint32(nil, 100<<20))
+	_, _ = c.Write(header[4:18])
 	chunk := make([]byte, 64<<10)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
