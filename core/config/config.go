@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"math"
 	"time"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -58,25 +57,16 @@ type Cluster struct {
 // Topics are the defaults of topics that do not say otherwise, under Kafka's
 // broker-level names.
 type Topics struct {
-	Partitions          int32
-	ReplicationFactor   int16
-	OffsetsReplication  int16
-	OffsetsPartitions   int32
-	TxnReplication      int16
-	MinISR              int16
-	AutoCreate          bool
-	Delete              bool          // delete.topic.enable
-	RetentionAge        time.Duration // negative: for ever
-	RetentionBytes      int64         // negative: no limit
-	SegmentBytes        int64
-	SegmentAge          time.Duration
-	IndexIntervalBytes  int64
-	MessageBytesMax     int32
-	CleanupPolicy       string
-	CompressionType     string
-	TimestampType       string
-	TimestampAfterMaxMS int64
-	TimestampBeforeMS   int64
+	Partitions         int32
+	ReplicationFactor  int16
+	OffsetsReplication int16
+	OffsetsPartitions  int32
+	TxnReplication     int16
+	AutoCreate         bool
+	Delete             bool // delete.topic.enable
+	// Properties stand in for topic settings: every one of topicconfig's, by its
+	// broker-level name, in that table's own units.
+	Properties map[string]string
 }
 
 // Server limits what clients may hold open and ask.
@@ -148,25 +138,14 @@ func Default() Config {
 		Memory:       512 << 20,
 		Cluster:      Cluster{Name: "dev", Bootstrap: true},
 		Topics: Topics{
-			Partitions:          1,
-			ReplicationFactor:   3,
-			OffsetsReplication:  3,
-			OffsetsPartitions:   50,
-			TxnReplication:      3,
-			MinISR:              2,
-			AutoCreate:          true,
-			Delete:              true,
-			RetentionAge:        168 * time.Hour,
-			RetentionBytes:      -1,
-			SegmentBytes:        1 << 30,
-			SegmentAge:          168 * time.Hour,
-			IndexIntervalBytes:  4096,
-			MessageBytesMax:     1048588,
-			CleanupPolicy:       "delete",
-			CompressionType:     "producer",
-			TimestampType:       "CreateTime",
-			TimestampAfterMaxMS: int64(time.Hour / time.Millisecond),
-			TimestampBeforeMS:   math.MaxInt64,
+			Partitions:         1,
+			ReplicationFactor:  3,
+			OffsetsReplication: 3,
+			OffsetsPartitions:  50,
+			TxnReplication:     3,
+			AutoCreate:         true,
+			Delete:             true,
+			Properties:         defaultProperties(),
 		},
 		Server: Server{
 			RequestBytesMax:     100 << 20,

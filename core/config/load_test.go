@@ -67,7 +67,7 @@ func TestFileMistakes(t *testing.T) {
 		{"number out of range", "node.id: 99999999999", []string{"f.yaml:1: node.id: \"99999999999\" is not a whole number in range"}},
 		{"bool", "auto.create.topics.enable: yes", []string{`"yes" is neither true nor false`}},
 		{"size", "memory: 12 parsecs", []string{`f.yaml:1: memory: "12 parsecs" is not a size`}},
-		{"duration", "log.retention.ms: soon", []string{`"soon" is not a duration`}},
+		{"duration", "log.retention.ms: soon", []string{`f.yaml:1: log.retention.ms: `, `"soon"`, `it must be a whole number`}},
 		{"hours", "log.retention.hours: soon", []string{`f.yaml:1: log.retention.hours: "soon" is not a whole number`}},
 		{"listener", "listeners: 127.0.0.1:9092", []string{`write it as PLAINTEXT://host:port`}},
 		{"port", "listeners: PLAINTEXT://h:99999", []string{`a port is a number from 0 to 65535`}},
@@ -101,11 +101,11 @@ func TestFileMistakes(t *testing.T) {
 }
 
 func TestIgnoredKafkaKeys(t *testing.T) {
-	l, err := Load(Sources{File: "f.yaml", Content: []byte("num.io.threads: 8\nzookeeper.connect: z:2181\nlog:\n  cleaner.threads: 1")})
+	l, err := Load(Sources{File: "f.yaml", Content: []byte("num.io.threads: 8\nzookeeper.connect: z:2181\nlog:\n  cleaner.threads: 1\nlog.preallocate: true")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"f.yaml:1: num.io.threads has no effect", "f.yaml:2: zookeeper.connect has no effect", "f.yaml:4: log.cleaner.threads has no effect"}
+	want := []string{"f.yaml:1: num.io.threads has no effect", "f.yaml:2: zookeeper.connect has no effect", "f.yaml:4: log.cleaner.threads has no effect", "f.yaml:5: log.preallocate has no effect"}
 	if len(l.Warnings) != len(want) {
 		t.Fatalf("warnings %q", l.Warnings)
 	}
@@ -136,7 +136,7 @@ func TestLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.NodeID != 4 || l.Rack != "file" || l.Config.Log.Level != "debug" || l.Topics.RetentionAge != 2*time.Hour || l.Flush != FlushReplicated {
+	if l.NodeID != 4 || l.Rack != "file" || l.Config.Log.Level != "debug" || l.Topics.number("log.retention.ms") != 2*3600*1000 || l.Flush != FlushReplicated {
 		t.Errorf("got %+v", l.Config)
 	}
 	origins := map[string]string{
@@ -169,8 +169,8 @@ func TestFinerUnitWins(t *testing.T) {
 		{"log.retention.ms: 7d", 168 * time.Hour},
 	} {
 		l, err := Load(Sources{File: "f.yaml", Content: []byte(tc.yaml)})
-		if err != nil || l.Topics.RetentionAge != tc.want {
-			t.Errorf("%q: %v, %v; want %v", tc.yaml, l.Topics.RetentionAge, err, tc.want)
+		if err != nil || l.Topics.number("log.retention.ms") != tc.want.Milliseconds() {
+			t.Errorf("%q: %v, %v; want %v", tc.yaml, l.Topics.Properties["log.retention.ms"], err, tc.want)
 		}
 	}
 }

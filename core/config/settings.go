@@ -34,6 +34,7 @@ const envPrefix = "BROKERD_"
 func settings() []setting {
 	out := nodeSettings()
 	out = append(out, topicSettings()...)
+	out = append(out, propertySettings()...)
 	out = append(out, limitSettings()...)
 	return append(out, pluginSettings()...)
 }
@@ -73,8 +74,6 @@ func topicSettings() []setting {
 			field: func(c *Config) field { return intField[int32]{&c.Topics.Partitions} }},
 		{name: "default.replication.factor", about: "replicas aimed at; with fewer brokers a topic is made with what there is",
 			field: func(c *Config) field { return intField[int16]{&c.Topics.ReplicationFactor} }},
-		{name: "min.insync.replicas", about: "in-sync replicas that acks=all needs, once there are enough brokers",
-			field: func(c *Config) field { return intField[int16]{&c.Topics.MinISR} }},
 		{name: "offsets.topic.replication.factor", about: "replicas aimed at for committed offsets",
 			field: func(c *Config) field { return intField[int16]{&c.Topics.OffsetsReplication} }},
 		{name: "offsets.topic.num.partitions", about: "partitions of the topic of committed offsets",
@@ -85,36 +84,6 @@ func topicSettings() []setting {
 			field: func(c *Config) field { return boolField{&c.Topics.AutoCreate} }},
 		{name: "delete.topic.enable", about: "topics can be deleted",
 			field: func(c *Config) field { return boolField{&c.Topics.Delete} }},
-		{name: "log.retention.ms", about: "records older than this may go; -1: never",
-			field:   func(c *Config) field { return durationField{&c.Topics.RetentionAge} },
-			coarser: []coarser{{"log.retention.minutes", time.Minute}, {"log.retention.hours", time.Hour}}},
-		{name: "log.retention.bytes", about: "the oldest records of a partition above this size may go; -1: no limit",
-			field: func(c *Config) field { return bytesField[int64]{&c.Topics.RetentionBytes, false} }},
-		{name: "log.segment.bytes", about: "size at which a segment is closed and a new one begun",
-			field: func(c *Config) field { return bytesField[int64]{&c.Topics.SegmentBytes, false} }},
-		{name: "log.roll.ms", about: "age at which a segment is closed",
-			field:   func(c *Config) field { return durationField{&c.Topics.SegmentAge} },
-			coarser: []coarser{{"log.roll.hours", time.Hour}}},
-		{name: "log.index.interval.bytes", about: "bytes between entries of a segment's index",
-			field: func(c *Config) field { return bytesField[int64]{&c.Topics.IndexIntervalBytes, false} }},
-		{name: "log.cleanup.policy", about: "delete, compact, or both",
-			field: func(c *Config) field {
-				return choiceField[string]{&c.Topics.CleanupPolicy, []string{"delete", "compact", "compact,delete", "delete,compact"}}
-			}},
-		{name: "message.max.bytes", about: "largest record batch",
-			field: func(c *Config) field { return bytesField[int32]{&c.Topics.MessageBytesMax, false} }},
-		{name: "compression.type", about: "producer: as it came",
-			field: func(c *Config) field {
-				return choiceField[string]{&c.Topics.CompressionType, []string{"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}}
-			}},
-		{name: "log.message.timestamp.type", about: "CreateTime or LogAppendTime",
-			field: func(c *Config) field {
-				return choiceField[string]{&c.Topics.TimestampType, []string{"CreateTime", "LogAppendTime"}}
-			}},
-		{name: "log.message.timestamp.after.max.ms", about: "how far ahead of the broker's clock a record may be stamped",
-			field: func(c *Config) field { return millisField{&c.Topics.TimestampAfterMaxMS} }},
-		{name: "log.message.timestamp.before.max.ms", about: "how far behind the broker's clock a record may be stamped",
-			field: func(c *Config) field { return millisField{&c.Topics.TimestampBeforeMS} }},
 	}
 }
 

@@ -1,6 +1,11 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/brokerd/brokerd/core/image/topicconfig"
+)
 
 // suggest finds the name that was probably meant, or "".
 func suggest(name string, names []string) string {
@@ -10,12 +15,9 @@ func suggest(name string, names []string) string {
 			return n
 		}
 	}
-	if len(plain) >= 5 {
-		for _, n := range names {
-			if strings.HasSuffix(n, "."+strings.ToLower(name)) {
-				return n // Kafka's name for a topic is the end of its name for a broker
-			}
-		}
+	// What a topic calls it.
+	if d, ok := topicconfig.Lookup(strings.ToLower(name)); ok && len(d.Broker) > 0 && slices.Contains(names, d.Broker[0].Name) {
+		return d.Broker[0].Name
 	}
 	best, least := "", max(2, len(name)/4)+1
 	for _, n := range names {

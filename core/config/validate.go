@@ -8,7 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/brokerd/brokerd/core/image/topicconfig"
 )
 
 // problem is a value that cannot be, and what to do.
@@ -108,21 +109,16 @@ func (c Config) checkTopics(k *checker) {
 	} {
 		k.check(f.count >= 1, f.name, "%d is too few; there is at least 1 replica", f.count)
 	}
-	k.check(t.MinISR >= 1, "min.insync.replicas", "%d is too few; the leader itself counts as 1", t.MinISR)
-	k.check(t.MinISR <= t.ReplicationFactor || t.ReplicationFactor < 1, "min.insync.replicas",
-		"%d is more than default.replication.factor (%d), so that acks=all could never succeed; lower it, or raise the other", t.MinISR, t.ReplicationFactor)
-	k.check(t.MessageBytesMax >= 1, "message.max.bytes", "%d is too little; give at least 1", t.MessageBytesMax)
-	k.check(t.SegmentBytes >= segmentBytesMin, "log.segment.bytes", "%d is too little; give at least %d", t.SegmentBytes, segmentBytesMin)
-	k.check(t.SegmentAge >= time.Millisecond, "log.roll.ms", "%d is too little; give at least 1", t.SegmentAge.Milliseconds())
-	k.check(t.IndexIntervalBytes >= 0, "log.index.interval.bytes", "%d is negative", t.IndexIntervalBytes)
-	k.check(t.TimestampAfterMaxMS >= 0, "log.message.timestamp.after.max.ms", "%d is negative", t.TimestampAfterMaxMS)
-	k.check(t.TimestampBeforeMS >= 0, "log.message.timestamp.before.max.ms", "%d is negative", t.TimestampBeforeMS)
-	k.check(int64(t.MessageBytesMax) <= c.Server.RequestBytesMax, "message.max.bytes",
-		"%d is more than socket.request.max.bytes (%d), so that such a batch could never arrive; lower it, or raise the other", t.MessageBytesMax, c.Server.RequestBytesMax)
+	minISR := t.number("min.insync.replicas")
+	k.check(minISR <= int64(t.ReplicationFactor) || t.ReplicationFactor < 1, "min.insync.replicas",
+		"%d is more than default.replication.factor (%d), so that acks=all could never succeed; lower it, or raise the other", minISR, t.ReplicationFactor)
+	batch := t.number("message.max.bytes")
+	k.check(batch <= c.Server.RequestBytesMax, "message.max.bytes",
+		"%d is more than socket.request.max.bytes (%d), so that such a batch could never arrive; lower it, or raise the other", batch, c.Server.RequestBytesMax)
+	if err := topicconfig.ValidateBroker(t.Properties); err != nil {
+		k.check(false, "topic defaults", "%s", err)
+	}
 }
-
-// segmentBytesMin is Kafka's lower limit.
-const segmentBytesMin = 14
 
 func (c Config) checkLimits(k *checker) {
 	s := c.Server
