@@ -1,0 +1,70 @@
+package telemetry
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind is what a metric's number does.
+type Kind string
+
+// The kinds.
+const (
+	Counter   Kind = "counter"   // only grows
+	Gauge     Kind = "gauge"     // is what it is now
+	Histogram Kind = "histogram" // counts by size
+)
+
+// Metric is one row of the table.
+type Metric struct {
+	Name   string // brokerd_<package>_<noun>_<unit>
+	Kind   Kind
+	Labels []string
+	Help   string
+}
+
+// The names, for those who count.
+const (
+	apiRequestSeconds    = "brokerd_api_request_seconds"
+	apiProducedRecords   = "brokerd_api_produced_records_total"
+	apiProducedBytes     = "brokerd_api_produced_bytes_total"
+	apiFetchedBytes      = "brokerd_api_fetched_bytes_total"
+	apiFetchSessions     = "brokerd_api_fetch_sessions_count"
+	apiEvictedSessions   = "brokerd_api_fetch_sessions_evicted_total"
+	apiClients           = "brokerd_api_client_connections_total"
+	brokerInfo           = "brokerd_broker_info"
+	brokerReady          = "brokerd_broker_ready_state"
+	brokerWarnings       = "brokerd_broker_warnings_count"
+	brokerPartitions     = "brokerd_broker_partitions_count"
+	brokerPartitionsDown = "brokerd_broker_partitions_offline_count"
+)
+
+// Table returns every metric, in the order of the document.
+func Table() []Metric {
+	return []Metric{
+		{brokerInfo, Gauge, []string{"version", "cluster", "broker"}, "Always 1; the labels tell who this is."},
+		{brokerReady, Gauge, nil, "1 while the broker serves clients."},
+		{brokerWarnings, Gauge, nil, "Warnings that /v1/status lists now."},
+		{brokerPartitions, Gauge, nil, "Replicas on this broker."},
+		{brokerPartitionsDown, Gauge, nil, "Replicas on this broker that do not serve."},
+		{apiRequestSeconds, Histogram, []string{"api"}, "Time from a request's last byte to its answer, waiting included."},
+		{apiProducedRecords, Counter, []string{"topic"}, "Records that producers appended."},
+		{apiProducedBytes, Counter, []string{"topic"}, "Bytes of record batches that producers appended, as they came."},
+		{apiFetchedBytes, Counter, []string{"topic"}, "Bytes of record batches that consumers were given."},
+		{apiFetchSessions, Gauge, nil, "Fetch sessions that are remembered."},
+		{apiEvictedSessions, Counter, nil, "Fetch sessions that made room for others."},
+		{apiClients, Counter, []string{"software", "software_version"}, "Connections by the name that the client's library gave."},
+	}
+}
+
+// Markdown is the table as a document.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("# Metrics\n\nServed in Prometheus' text form at `/metrics` of `admin.listen`. This page is made from the broker's own table.\n\n")
+	b.WriteString("| metric | kind | labels | meaning |\n|---|---|---|---|\n")
+	for _, m := range Table() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Kind, strings.Join(m.Labels, ", "), m.Help)
+	}
+	fmt.Fprintf(&b, "\nA label takes at most %d values; what comes later counts as `%s`.\n", labelValuesMax, labelOther)
+	return b.String()
+}

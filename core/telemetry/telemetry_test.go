@@ -1,0 +1,120 @@
+package telemetry
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md")
+
+const document = "../../docs/metrics.md"
+
+func TestDocument(t *testing.T) {
+	if *update {
+		if err := os.WriteFile(document, []byte(Markdown()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(document)
+	if err != nil || string(got) != Markdown() {
+		t.Errorf("docs/metrics.md is not the table (%v); run: go test ./core/telemetry -run TestDocument -update", err)
+	}
+}
+
+func TestTable(t *testing.T) {
+	name := regexp.MustCompile(`^brokerd_[a-z]+(_[a-z]+)+$`)
+	unit := regexp.MustCompile(`_(seconds|bytes|total|count|info|state)$`)
+	seen := make(map[string]bool)
+	for _, m := range Table() {
+		if !name.MatchString(m.Name) || !unit.MatchString(m.Name) || seen[m.Name] {
+			t.Errorf("metric %s has a bad name, or one that is there twice", m.Name)
+		}
+		if (m.Kind == Counter) != strings.HasSuffix(m.Name, "_total") {
+			t.Errorf("metric %s: counters, and only they, end in _total", m.Name)
+		}
+		if m.Help == "" {
+			t.Errorf("metric %s has no help", m.Name)
+		}
+		seen[m.Name] = true
+	}
+}
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+func TestLabelsAreBounded(t *testing.T) {
+	m := NewMetrics()
+	for i := range labelValuesMax + 50 {
+		m.API().Produced(fmt.Sprintf("topic-%d", i), 1, 1)
+	}
+	m.API().Produced("topic-0", 1, 1)
+	m.API().Fetched("\xff", 1)
+	m.API().ClientSeen("bad\xff\xfename", strings.Repeat("x", 10000))
+	out := scrape(t, m)
+	if n := strings.Count(out, apiProducedRecords+"{"); n != labelValuesMax+1 {
+		t.Errorf("%d series, want %d", n, labelValuesMax+1)
+	}
+	for _, want := range []string{`{topic="other"} 50`, `{topic="topic-0"} 2`} {
+		if !strings.Contains(out, apiProducedRecords+want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(out, "xxxx") {
+		t.Error("a label of 10,000 bytes was taken")
+	}
+}
+
+func TestEventsAreCounted(t *testing.T) {
+	m := NewMetrics()
+	m.API().Answered(0, 9, time.Millisecond)
+	m.API().Fetched("t", 7)
+	m.API().FetchSessions(3, true)
+	m.Broker().Is("v1", "c", "1")
+	m.Broker().Ready(true)
+	m.Broker().Holds(5, 1, 2)
+	out := scrape(t, m)
+	for _, want := range []string{
+		`brokerd_api_request_seconds_count{api="Produce"} 1`,
+		`brokerd_api_fetched_bytes_total{topic="t"} 7`,
+		`brokerd_api_fetch_sessions_count 3`,
+		`brokerd_api_fetch_sessions_evicted_total 1`,
+		`brokerd_broker_info{broker="1",cluster="c",version="v1"} 1`,
+		`brokerd_broker_ready_state 1`,
+		`brokerd_broker_partitions_count 5`,
+		`brokerd_broker_partitions_offline_count 1`,
+		`brokerd_broker_warnings_count 2`,
+	} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestLogger(t *testing.T) {
+	var b bytes.Buffer
+	l, err := NewLogger(&b, "warn", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Info("no")
+	l.Warn("yes", "topic", "t")
+	if got := b.String(); strings.Contains(got, "no") || !strings.Contains(got, `"topic":"t"`) {
+		t.Errorf("logged %s", got)
+	}
+	for _, bad := range [][2]string{{"loud", "text"}, {"info", "xml"}} {
+		if _, err := NewLogger(&b, bad[0], bad[1]); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
