@@ -1,0 +1,104 @@
+package loop
+
+import (
+	"context"
+	"time"
+)
+
+// MailboxCapacity is the default bound of posted inputs that wait. When it is
+// reached, Post waits, and with it the connection that the input came from.
+const MailboxCapacity = 4096
+
+// Body is what a loop runs. Its methods are called from one goroutine at a
+// time. Step must not block.
+type Body[T any] interface {
+	// Step handles a burst of inputs, which may be empty, and whatever is due at
+	// now. The slice is reused after Step returns.
+	Step(now time.Time, burst []T)
+	// Deadline is when Step wants to be called though nothing has arrived; false
+	// for never.
+	Deadline() (time.Time, bool)
+	// Done reports that the body has finished and Run may return.
+	Done() bool
+}
+
+// Loop runs a body. Post and Complete may be called concurrently; Run or Turn
+// by one goroutine.
+type Loop[T any] struct {
+	body  Body[T]
+	clock Clock
+	box   *mailbox[T]
+	burst []T
+}
+
+// New makes a loop. A capacity of zero or less is MailboxCapacity. Nothing is
+// started.
+func New[T any](body Body[T], clock Clock, capacity int) *Loop[T] {
+	if capacity <= 0 {
+		capacity = MailboxCapacity
+	}
+	return &Loop[T]{body: body, clock: clock, box: newMailbox[T](capacity)}
+}
+
+// Post hands in an input from outside. It waits while the mailbox is full,
+// until ctx ends. ErrClosed: the input was not taken and never will be.
+func (l *Loop[T]) Post(ctx context.Context, in T) error { return l.box.post(ctx, in) }
+
+// Complete hands in the answer to something that the body asked for. It never
+// waits: the body bounds how much it asks for. It reports whether the input was
+// taken; after Run has ended none is.
+func (l *Loop[T]) Complete(in T) bool { return l.box.complete(in) }
+
+// Pending counts the inputs that wait.
+func (l *Loop[T]) Pending() int { return l.box.len() }
+
+// Deadline is the body's.
+func (l *Loop[T]) Deadline() (time.Time, bool) { return l.body.Deadline() }
+
+// Turn steps the body once with what has arrived, at the time given. It is how
+// a simulator runs a loop; Run uses it too.
+func (l *Loop[T]) Turn(now time.Time) {
+	l.burst = l.box.take(l.burst[:0])
+	l.body.Step(now, l.burst)
+	clear(l.burst)
+}
+
+// Run steps the body whenever something has arrived or is due, until the body
+// is done or ctx ends, and returns nil or ctx's error. Nothing is taken
+// afterwards; what had been taken by then is given to the body in a last turn.
+func (l *Loop[T]) Run(ctx context.Context) error {
+	defer func() {
+		l.box.close()
+		l.Turn(l.clock.Now())
+	}()
+	for !l.body.Done() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l.wait(ctx)
+		l.Turn(l.clock.Now())
+	}
+	return nil
+}
+
+// wait returns when there is something to do.
+func (l *Loop[T]) wait(ctx context.Context) {
+	if l.box.len() > 0 {
+		return
+	}
+	var fire <-chan time.Time
+	if at, ok := l.body.Deadline(); ok {
+		d := at.Sub(l.clock.Now())
+		if d <= 0 {
+			return
+		}
+		c, stop := l.clock.NewTimer(d)
+		defer stop()
+		fire = c
+	}
+	select {
+	case <-l.box.wake:
+	case <-fire:
+	case <-ctx.Done():
+	}
+}

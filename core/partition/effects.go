@@ -1,0 +1,175 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Effects is what a machine asks of its host. The host passes the same value to
+// several steps if it likes, performs what it holds, and calls Reset. Within a
+// kind the order is the order of asking. Effects of an earlier generation than
+// the last OpenLog are harmless: their answers are ignored.
+type Effects struct {
+	Open      *OpenLog // the last asked for
+	Scan      *Scan
+	Appends   []AppendLog
+	Flush     *Flush
+	Trims     []TrimLog
+	Retain    *Retain
+	Snapshot  *PutSnapshot
+	Close     *Close
+	Responses []Response
+	Releases  []RequestID // the payload is needed no more
+	Timers    []SetTimer
+	Notices   []Notice
+}
+
+// Reset empties e and keeps its room.
+func (e *Effects) Reset() {
+	clear(e.Responses)
+	clear(e.Notices)
+	*e = Effects{
+		Appends:   e.Appends[:0],
+		Trims:     e.Trims[:0],
+		Responses: e.Responses[:0],
+		Releases:  e.Releases[:0],
+		Timers:    e.Timers[:0],
+		Notices:   e.Notices[:0],
+	}
+}
+
+// OpenLog asks that the log be opened, which fences every earlier opening, and
+// that its producer snapshot be read; a snapshot that the store does not return
+// is to be removed before Opened is answered, since it may be ahead of the log.
+type OpenLog struct {
+	Gen   Generation
+	Epoch model.LeaderEpoch
+}
+
+// Scan asks for at most Max headers of batches from From on, below UpTo.
+type Scan struct {
+	Gen  Generation
+	From int64
+	UpTo int64
+	Max  int
+}
+
+// AppendLog asks that the payload of request ID be stamped with Base and Epoch
+// and appended. Adjacent ones may go to the store in one call.
+type AppendLog struct {
+	ID    RequestID
+	Gen   Generation
+	Base  int64
+	Last  int64
+	Bytes int32
+	Epoch model.LeaderEpoch
+	// Machine asks that it survive the loss of power of the machine before it
+	// is answered.
+	Machine bool
+}
+
+// Flush asks that all appended so far be made to survive loss of power.
+type Flush struct{ Gen Generation }
+
+// TrimLog asks that the log start be raised to To.
+type TrimLog struct {
+	Gen Generation
+	ID  RequestID
+	To  int64
+}
+
+// Retain asks the store to apply retention.
+type Retain struct {
+	Gen     Generation
+	Ceiling int64
+	Now     time.Time
+	Age     time.Duration
+	Bytes   int64
+}
+
+// PutSnapshot asks that producer state be kept beside the log.
+type PutSnapshot struct {
+	Gen    Generation
+	Offset int64
+	Data   []byte
+}
+
+// Close asks that the log be closed cleanly: the machine has ended, or does not
+// lead any more.
+type Close struct{ Gen Generation }
+
+// Response answers an Append or a Trim.
+type Response struct {
+	ID            RequestID
+	BaseOffset    int64 // of an append; -1 with an error
+	LogAppendTime int64 // milliseconds, or -1
+	LogStart      int64 // also the low watermark after a trim; -1 where not known
+	Epoch         model.LeaderEpoch
+	Err           error
+}
+
+// Timer names a timer of a machine. There is one of each.
+type Timer int8
+
+// The timers.
+const (
+	TimerDeadline  Timer = iota // the earliest deadline of a waiting client
+	TimerStall                  // the oldest append under way has had no answer
+	TimerBackoff                // open, or append, again
+	TimerFlush                  // flush
+	TimerRetention              // look at retention
+	TimerSnapshot               // store producer state
+	TimerExpiry                 // forget idle producers
+)
+
+var timerNames = [...]string{"deadline", "stall", "backoff", "flush", "retention", "snapshot", "expiry"}
+
+// String is for logs and stories.
+func (t Timer) String() string {
+	if t < 0 || int(t) >= len(timerNames) {
+		return "timer"
+	}
+	return timerNames[t]
+}
+
+// SetTimer asks for Fired at the given time, in place of an earlier request for
+// the same timer.
+type SetTimer struct {
+	Timer Timer
+	At    time.Time
+}
+
+// NoticeKind says what a notice is about.
+type NoticeKind int8
+
+// The notices.
+const (
+	NoticeOpened      NoticeKind = iota // the log is open and served
+	NoticeReopening                     // the log is being opened again
+	NoticeMayHaveLost                   // the store may have lost a suffix before this opening
+	NoticeLost                          // records that had been acknowledged are gone
+	NoticeOffline                       // the replica does not serve
+	NoticeRefused                       // the store refused appends that were given offsets
+	NoticeFailed                        // a call in the background failed; it is repeated
+)
+
+var noticeNames = [...]string{"opened", "reopening", "may-have-lost", "lost", "offline", "refused", "failed"}
+
+// String is for logs and stories.
+func (k NoticeKind) String() string {
+	if k < 0 || int(k) >= len(noticeNames) {
+		return "notice"
+	}
+	return noticeNames[k]
+}
+
+// Notice is something that an operator may want to know. From and To are
+// offsets, where the kind has any.
+type Notice struct {
+	Kind NoticeKind
+	From int64
+	To   int64
+	Text string
+	Err  error
+}

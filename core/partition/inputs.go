@@ -1,0 +1,190 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
+
+// Input is what a machine can be stepped with: a pointer to one of the types of
+// this file. The machine does not keep the pointer.
+type Input interface{ input() }
+
+// RequestID names a request to its host. The machine gives it back as it was.
+type RequestID uint64
+
+// Generation counts the openings of the log that a machine has asked for. What
+// comes back from an earlier one is ignored.
+type Generation uint64
+
+// Fault is how a call of the store failed, by what is known of its effect.
+type Fault int8
+
+// The faults; see package storage for what each promises.
+const (
+	FaultNone    Fault = iota
+	FaultRetry         // nothing was done; later it may succeed
+	FaultFenced        // somebody else holds the log, or knows a higher epoch
+	FaultCorrupt       // acknowledged bytes are damaged
+	FaultFull          // nothing was done: no room
+	FaultGone          // the log cannot be used through this opening; outcomes are open
+	FaultInvalid       // nothing was done: the request did not fit the log
+	FaultUnknown       // the outcome is open
+)
+
+var faultNames = [...]string{"none", "retry", "fenced", "corrupt", "full", "gone", "invalid", "unknown"}
+
+// String is the fault's class as the storage contract names it.
+func (f Fault) String() string {
+	if f < 0 || int(f) >= len(faultNames) {
+		return "fault"
+	}
+	return faultNames[f]
+}
+
+// Lead makes this replica the leader under Epoch, or tells a leader of a new
+// ISR. A lower epoch than the machine has seen is ignored; the same one changes
+// the ISR and nothing else; a higher one opens the log again.
+type Lead struct {
+	Epoch    model.LeaderEpoch
+	ISR      []model.NodeID
+	Replicas int // how many the partition has now
+	Target   int // how many it is to have
+}
+
+// Resign ends leadership. Whoever waits is told.
+type Resign struct{ Epoch model.LeaderEpoch }
+
+// Configure gives new settings. Reopen asks that the log be opened again, for
+// settings that only the store applies.
+type Configure struct {
+	Settings Settings
+	Reopen   bool
+}
+
+// Stop ends the machine cleanly: it takes nothing more, lets what is under way
+// finish, stores producer state, and asks for Close.
+type Stop struct{}
+
+// Opened answers OpenLog.
+type Opened struct {
+	Gen             Generation
+	LogStart        int64
+	LEO             int64
+	Durable         int64
+	Epochs          []EpochStart
+	MayHaveLost     bool // the store's verdict
+	Snapshot        []byte
+	SnapshotOffset  int64
+	SnapshotPresent bool
+	Fault           Fault
+	Err             error
+}
+
+// Scanned answers Scan with headers in order. Fewer than asked for means that
+// the end was reached.
+type Scanned struct {
+	Gen     Generation
+	Batches []recordbatch.Info
+	Fault   Fault
+	Err     error
+}
+
+// Append asks for one batch to be appended; it has been validated. Offsets in
+// Batch are relative: only their difference counts.
+type Append struct {
+	ID       RequestID
+	Batch    recordbatch.Info
+	Acks     model.Acks
+	Deadline time.Time // after it the client is told that time is up
+	// LogAppendTime is echoed: milliseconds, or -1.
+	LogAppendTime int64
+}
+
+// AppendDone answers one or more adjacent Append effects, which reached from
+// Base to Last, together.
+type AppendDone struct {
+	Gen     Generation
+	Base    int64
+	Last    int64
+	LEO     int64
+	Machine bool // it survives the loss of power of the machine
+	Durable int64
+	Fault   Fault
+	Err     error
+}
+
+// FlushDone answers Flush.
+type FlushDone struct {
+	Gen     Generation
+	Durable int64
+	Fault   Fault
+	Err     error
+}
+
+// Trim asks that records below To go; -1 is the high watermark. (DeleteRecords)
+type Trim struct {
+	ID RequestID
+	To int64
+}
+
+// TrimDone answers TrimLog.
+type TrimDone struct {
+	Gen      Generation
+	ID       RequestID
+	LogStart int64
+	Fault    Fault
+	Err      error
+}
+
+// Retained answers Retain.
+type Retained struct {
+	Gen      Generation
+	LogStart int64
+	Bytes    int64
+	Fault    Fault
+	Err      error
+}
+
+// SnapshotDone answers PutSnapshot.
+type SnapshotDone struct {
+	Gen   Generation
+	Fault Fault
+	Err   error
+}
+
+// ReadFailed tells of a read that failed by the fault of the log, and not of
+// the request, through the opening Gen.
+type ReadFailed struct {
+	Gen   Generation
+	Fault Fault
+	Err   error
+}
+
+// Acknowledged tells how far another replica's log reaches, as far as its own
+// flush policy lets it count.
+type Acknowledged struct {
+	Node model.NodeID
+	LEO  int64
+}
+
+// Fired is a timer that the machine has set and that is due.
+type Fired struct{ Timer Timer }
+
+func (*Lead) input()         {}
+func (*Resign) input()       {}
+func (*Configure) input()    {}
+func (*Stop) input()         {}
+func (*Opened) input()       {}
+func (*Scanned) input()      {}
+func (*Append) input()       {}
+func (*AppendDone) input()   {}
+func (*FlushDone) input()    {}
+func (*Trim) input()         {}
+func (*TrimDone) input()     {}
+func (*Retained) input()     {}
+func (*SnapshotDone) input() {}
+func (*ReadFailed) input()   {}
+func (*Acknowledged) input() {}
+func (*Fired) input()        {}

@@ -1,0 +1,399 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
+
+// state is where a machine is in its life.
+type state int8
+
+const (
+	stateIdle     state = iota // not the leader
+	stateOpening               // OpenLog or Scan is to be answered
+	stateBackoff               // the log is opened again when TimerBackoff fires
+	stateLeading               // open, and appends go to the store
+	stateDraining              // an append was refused; those behind it are awaited
+	stateStalled               // refused appends are sent again when TimerBackoff fires
+	stateOffline               // broken until a higher leader epoch arrives
+	stateEnded                 // Close was asked for
+)
+
+// Machine is one replica. It is a value that one owner steps; nothing in it is
+// safe for concurrent use.
+type Machine struct {
+	partition model.Partition
+	node      model.NodeID
+	limits    Limits
+	settings  Settings
+
+	state    state
+	stopping bool
+	why      error // for stateOffline, and while the log cannot be opened
+	epoch    model.LeaderEpoch
+	isr      []model.NodeID
+	minISR   int // in effect
+	lead     Lead
+	// followers are the log ends of the other replicas.
+	followers map[model.NodeID]int64
+
+	gen Generation
+	// known: the offsets and the producers below are those of the log, so that
+	// opening it again only needs to settle what is under way.
+	known      bool
+	logStart   int64
+	stored     int64 // the log end by what the store acknowledged
+	durable    int64 // below it, all survives loss of power
+	next       int64 // the log end with what is under way
+	hw         int64
+	epochStart int64
+	bytes      int64
+	epochs     *epochCache
+	producers  *producers
+
+	opening  opening
+	drain    drain
+	inflight ring[entry]  // submitted and not acknowledged by the store, in offset order
+	waiting  ring[waiter] // acknowledged by the store, waiting for the high watermark
+	queue    ring[queued] // no offset yet
+	repeats  []repeat     // answered when the batch that they repeat is
+	trims    []Trim
+
+	inflightBytes int64
+	queuedBytes   int64
+	fruitless     int // reopenings since the store last did what it was asked
+	refusals      int // refusals as invalid since then
+
+	progressAt     time.Time // when the store last answered an append, or got its first
+	stallArmed     bool
+	deadlineAt     time.Time // when TimerDeadline fires; zero: not set
+	flushing       bool
+	flushHeld      bool // until TimerFlush
+	retaining      bool
+	snapshotting   bool
+	snapshotOffset int64
+	sinceSnapshot  int
+	// timersArmed: the timers that repeat have been set.
+	timersArmed bool
+}
+
+// entry is an append under way.
+type entry struct {
+	id       RequestID
+	batch    recordbatch.Info
+	acks     model.Acks
+	answered bool
+	deadline time.Time
+	logTime  int64
+	before   undo // of the producer
+}
+
+// waiter is a client that waits for the high watermark.
+type waiter struct {
+	id       RequestID
+	base     int64
+	last     int64
+	answered bool
+	deadline time.Time
+	logTime  int64
+}
+
+// queued is an append that has no offset yet.
+type queued struct {
+	id       RequestID
+	batch    recordbatch.Info
+	acks     model.Acks
+	deadline time.Time
+	logTime  int64
+}
+
+// repeat is a client that sent a batch which is already in the log, or on its
+// way there.
+type repeat struct {
+	waiter
+	acks model.Acks
+}
+
+// New makes a machine that is not the leader and knows nothing of its log.
+func New(cfg Config) *Machine {
+	return &Machine{
+		partition: cfg.Partition,
+		node:      cfg.Node,
+		limits:    cfg.Limits,
+		settings:  cfg.Settings,
+		epoch:     model.NoEpoch,
+		minISR:    1,
+		followers: make(map[model.NodeID]int64),
+		epochs:    &epochCache{},
+		producers: newProducers(cfg.Limits.Producers),
+	}
+}
+
+// Step applies one input and adds what is to be done to out. It never blocks
+// and never fails: what goes wrong is an answer to a client, or a notice.
+func (m *Machine) Step(now time.Time, in Input, out *Effects) {
+	switch in := in.(type) {
+	case *Append:
+		m.append(now, in, out)
+	case *AppendDone:
+		m.appendDone(now, in, out)
+	case *Lead:
+		m.onLead(now, in, out)
+	case *Resign:
+		m.onResign(in, out)
+	case *Configure:
+		m.configure(now, in, out)
+	case *Stop:
+		m.stopping = true
+	case *Opened:
+		m.opened(now, in, out)
+	case *Scanned:
+		m.scanned(now, in, out)
+	case *FlushDone:
+		m.flushDone(now, in, out)
+	case *Trim:
+		m.trim(in, out)
+	case *TrimDone:
+		m.trimDone(now, in, out)
+	case *Retained:
+		m.retained(now, in, out)
+	case *SnapshotDone:
+		m.snapshotDone(now, in, out)
+	case *ReadFailed:
+		m.readFailed(now, in, out)
+	case *Acknowledged:
+		m.acknowledged(in)
+	case *Fired:
+		m.fired(now, in.Timer, out)
+	}
+	m.settle(now, out)
+}
+
+// settle does what any input may have made possible.
+func (m *Machine) settle(now time.Time, out *Effects) {
+	m.advance(out)
+	m.submitQueued(now, out)
+	m.flushIfNeeded(out)
+	m.stopIfDone(now, out)
+}
+
+// View is the machine as readers see it.
+func (m *Machine) View() View {
+	v := View{
+		Partition:  m.partition,
+		Epoch:      m.epoch,
+		EpochStart: m.epochStart,
+		LogStart:   m.logStart,
+		HighWater:  m.hw,
+		LastStable: m.hw,
+		LEO:        m.stored,
+		Bytes:      m.bytes,
+		Gen:        m.gen,
+		Why:        m.why,
+		epochs:     m.epochs,
+	}
+	switch m.state {
+	case stateLeading, stateDraining, stateStalled:
+		v.Status = StatusServing
+	case stateOpening, stateBackoff:
+		v.Status = StatusOpening
+		if m.known {
+			v.Status = StatusReopened
+		}
+	case stateOffline:
+		v.Status = StatusOffline
+	}
+	return v
+}
+
+// Leads reports whether this replica is the leader, serving or about to.
+func (m *Machine) Leads() bool {
+	return m.state != stateIdle && m.state != stateEnded
+}
+
+// Ended reports that Close was asked for.
+func (m *Machine) Ended() bool { return m.state == stateEnded }
+
+// onLead takes leadership, or a new ISR.
+func (m *Machine) onLead(now time.Time, in *Lead, out *Effects) {
+	if in.Epoch < m.epoch || m.stopping || m.state == stateEnded {
+		return
+	}
+	m.lead = *in
+	m.isr = slices.Clone(in.ISR)
+	m.minISR = EffectiveMinISR(m.settings.MinISR, in.Replicas, in.Target)
+	if in.Epoch == m.epoch && m.state != stateIdle {
+		return
+	}
+	if m.state == stateIdle || m.state == stateOffline {
+		m.forget()
+	}
+	m.epoch, m.why = in.Epoch, nil
+	m.fruitless, m.refusals = 0, 0
+	clear(m.followers)
+	m.reopen(now, out, "leader epoch "+fmt.Sprint(in.Epoch))
+}
+
+// forget drops what was known of the log: another leader may have written it.
+func (m *Machine) forget() {
+	m.known, m.timersArmed = false, false
+	m.producers.reset()
+	m.epochs = &epochCache{}
+	m.logStart, m.stored, m.durable, m.next, m.hw = 0, 0, 0, 0, 0
+}
+
+// onResign ends leadership.
+func (m *Machine) onResign(in *Resign, out *Effects) {
+	if in.Epoch < m.epoch || m.state == stateEnded {
+		return
+	}
+	m.epoch = in.Epoch
+	if m.state == stateIdle {
+		return
+	}
+	m.failAll(out, fmt.Errorf("partition %s has another leader: %w", m.partition, model.ErrNotLeaderOrFollower))
+	m.state, m.why = stateIdle, nil
+	out.Close = &Close{Gen: m.gen}
+	m.gen++
+	m.forget()
+}
+
+// goOffline stops serving until a higher leader epoch arrives.
+func (m *Machine) goOffline(out *Effects, why error) {
+	m.failAll(out, fmt.Errorf("partition %s went offline: %w: %w", m.partition, why, model.ErrStorage))
+	m.state, m.why = stateOffline, why
+	m.known = false
+	m.gen++ // what is still under way is not listened to any more
+	out.Notices = append(out.Notices, Notice{Kind: NoticeOffline, Err: why, Text: "the replica does not serve"})
+}
+
+// failAll answers everybody who waits. Offsets under way are forgotten with it,
+// which is right only where the log is not written before it is opened again.
+func (m *Machine) failAll(out *Effects, err error) {
+	m.failInflight(out, err)
+	for m.queue.len() > 0 {
+		q := m.queue.at(0)
+		m.refuse(out, q.id, err)
+		m.queue.drop()
+	}
+	m.queuedBytes = 0
+	m.failStored(out, 0, err)
+	m.failTrims(out, err)
+	m.flushing, m.retaining, m.snapshotting = false, false, false
+}
+
+// failInflight answers those whose appends are under way, undoes what they
+// did to the producers, newest first, and takes their offsets back.
+func (m *Machine) failInflight(out *Effects, err error) {
+	for i := range m.inflight.len() {
+		e := m.inflight.at(i)
+		if !e.answered {
+			m.respondError(out, e.id, err)
+		}
+		out.Releases = append(out.Releases, e.id)
+	}
+	for m.inflight.len() > 0 {
+		e := m.inflight.at(m.inflight.len() - 1)
+		if e.batch.ProducerID >= 0 {
+			m.producers.revert(e.batch.ProducerID, &e.before)
+		}
+		m.inflight.dropLast()
+	}
+	m.inflightBytes = 0
+	m.next = m.stored
+	m.failRepeats(out, m.stored, err)
+}
+
+// failStored answers acks=all clients whose records, from offset on, were
+// stored and will not be committed by this replica as it is.
+func (m *Machine) failStored(out *Effects, from int64, err error) {
+	m.waiting.keep(func(w *waiter) bool {
+		if w.last < from {
+			return true
+		}
+		if !w.answered {
+			m.respondError(out, w.id, err)
+		}
+		return false
+	})
+	m.failRepeats(out, from, err)
+}
+
+func (m *Machine) failRepeats(out *Effects, from int64, err error) {
+	m.repeats = slices.DeleteFunc(m.repeats, func(r repeat) bool {
+		if r.last < from {
+			return false
+		}
+		m.respondError(out, r.id, err)
+		return true
+	})
+}
+
+func (m *Machine) failTrims(out *Effects, err error) {
+	for _, t := range m.trims {
+		m.respondError(out, t.ID, err)
+	}
+	m.trims = m.trims[:0]
+}
+
+func (m *Machine) respondError(out *Effects, id RequestID, err error) {
+	r := Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: m.epoch, Err: err}
+	if m.known {
+		r.LogStart = m.logStart
+	}
+	out.Responses = append(out.Responses, r)
+}
+
+// refuse answers an append that got no offset.
+func (m *Machine) refuse(out *Effects, id RequestID, err error) {
+	m.respondError(out, id, err)
+	out.Releases = append(out.Releases, id)
+}
+
+// configure takes new settings.
+func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
+	m.settings = in.Settings
+	m.minISR = EffectiveMinISR(in.Settings.MinISR, m.lead.Replicas, m.lead.Target)
+	m.timersArmed = false
+	m.armTimers(now, out)
+	if in.Reopen && m.open() && !m.stopping {
+		m.reopen(now, out, "log settings changed")
+	}
+}
+
+// open reports whether calls on the log may be made.
+func (m *Machine) open() bool {
+	return m.state == stateLeading || m.state == stateDraining || m.state == stateStalled
+}
+
+// stopIfDone ends a machine that was told to stop, when nothing is under way.
+func (m *Machine) stopIfDone(now time.Time, out *Effects) {
+	if !m.stopping || m.state == stateEnded {
+		return
+	}
+	if m.state == stateLeading && (m.inflight.len() > 0 || m.queue.len() > 0 || m.flushing || m.snapshotting) {
+		return
+	}
+	if m.state == stateDraining || m.state == stateStalled {
+		return
+	}
+	if m.state == stateLeading && m.snapshotOffset != m.stored {
+		m.putSnapshot(now, out)
+		return
+	}
+	m.failAll(out, errStopping(m.partition))
+	m.state = stateEnded
+	out.Close = &Close{Gen: m.gen}
+}
+
+func errStopping(p model.Partition) error {
+	return fmt.Errorf("partition %s is closing: %w", p, model.ErrNotLeaderOrFollower)
+}
+
+// errForeign: the log holds what this replica did not write.
+var errForeign = errors.New("the log holds batches that this leader did not write")

@@ -1,0 +1,116 @@
+package partition
+
+import (
+	"fmt"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Status is whether a replica serves.
+type Status int8
+
+// The states that a reader can tell apart.
+const (
+	StatusNone     Status = iota // not the leader
+	StatusOpening                // about to serve: waiting helps
+	StatusServing                // the log is open
+	StatusReopened               // offsets are known, the log is being opened again
+	StatusOffline                // not serving; see View.Why
+)
+
+// View is what a machine shows to readers: a value that never changes, to be
+// published as a whole. Views can be compared with ==.
+type View struct {
+	Partition  model.Partition
+	Status     Status
+	Epoch      model.LeaderEpoch
+	EpochStart int64 // the log end when the epoch began
+	LogStart   int64
+	HighWater  int64
+	LastStable int64
+	LEO        int64
+	Bytes      int64 // as retention last saw it; zero before
+	Gen        Generation
+	Why        error // for StatusOffline, and while the log cannot be opened
+
+	epochs *epochCache
+}
+
+// Serving is nil when offsets are known and this replica leads. Otherwise the
+// error wraps the sentinel for a client.
+func (v *View) Serving() error {
+	switch v.Status {
+	case StatusServing, StatusReopened:
+		return nil
+	case StatusOffline:
+		return fmt.Errorf("partition %s is offline: %w: %w", v.Partition, v.Why, model.ErrStorage)
+	case StatusOpening:
+		return fmt.Errorf("partition %s is being opened: %w", v.Partition, model.ErrNotLeaderOrFollower)
+	}
+	return fmt.Errorf("partition %s: %w", v.Partition, model.ErrNotLeaderOrFollower)
+}
+
+// CheckEpoch compares the epoch that a client believes in with this one's;
+// NoEpoch is not checked. (KIP-320)
+func (v *View) CheckEpoch(current model.LeaderEpoch) error {
+	switch {
+	case current == model.NoEpoch || current == v.Epoch:
+		return nil
+	case current < v.Epoch:
+		return fmt.Errorf("leader epoch %d, here it is %d: %w", current, v.Epoch, model.ErrFencedLeaderEpoch)
+	}
+	return fmt.Errorf("leader epoch %d, here it is %d: %w", current, v.Epoch, model.ErrUnknownLeaderEpoch)
+}
+
+// CheckFetch says whether a consumer may read from offset: nil, an error, or
+// where the client's log diverges from this one. (KIP-320, KIP-595)
+func (v *View) CheckFetch(offset int64, current, lastFetched model.LeaderEpoch) (*model.EpochEnd, error) {
+	if err := v.CheckEpoch(current); err != nil {
+		return nil, err
+	}
+	if lastFetched != model.NoEpoch {
+		end := v.epochs.end(lastFetched, v.LEO)
+		if end.Epoch == model.NoEpoch {
+			return nil, fmt.Errorf("no record of leader epoch %d: %w", lastFetched, model.ErrOffsetOutOfRange)
+		}
+		if end.Epoch < lastFetched || end.EndOffset < offset {
+			return &end, nil
+		}
+	}
+	if offset < v.LogStart || offset > v.LEO {
+		return nil, fmt.Errorf("offset %d is outside %d to %d: %w", offset, v.LogStart, v.LEO, model.ErrOffsetOutOfRange)
+	}
+	return nil, nil
+}
+
+// EpochEnd answers where an epoch ends. (KIP-101, KIP-279)
+func (v *View) EpochEnd(current, epoch model.LeaderEpoch) (model.EpochEnd, error) {
+	if err := v.CheckEpoch(current); err != nil {
+		return model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}, err
+	}
+	return v.epochs.end(epoch, v.LEO), nil
+}
+
+// ReadLimit is the offset below which a client may read.
+func (v *View) ReadLimit(isolation model.IsolationLevel) int64 {
+	if isolation == model.ReadCommitted {
+		return v.LastStable
+	}
+	return v.HighWater
+}
+
+// Latest is the end as a client sees it; it is not available before the high
+// watermark has reached what was there when the epoch began. (KIP-207)
+func (v *View) Latest(isolation model.IsolationLevel) (int64, error) {
+	if v.HighWater < v.EpochStart {
+		return -1, fmt.Errorf("high watermark %d is below %d, where epoch %d began: %w",
+			v.HighWater, v.EpochStart, v.Epoch, model.ErrOffsetNotAvailable)
+	}
+	return v.ReadLimit(isolation), nil
+}
+
+// EpochAt is the leader epoch of the record at offset, or NoEpoch.
+func (v *View) EpochAt(offset int64) model.LeaderEpoch { return v.epochs.at(offset) }
+
+// LastEpoch is the epoch of the last record, or NoEpoch.
+func (v *View) LastEpoch() model.LeaderEpoch { return v.epochs.last() }
