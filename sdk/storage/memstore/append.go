@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/recordbatch"
@@ -221,36 +220,52 @@ func (s *Store) checkAppend(disk *diskLog, req *storage.AppendRequest) error {
 // asks for one.
 func (s *Store) write(log *openLog, batches []storedBatch, now time.Time) {
 	disk := log.disk
-	unit := disk.units
-	if n := len(disk.batches); n == 0 || disk.batches[n-1].unit != unit || s.full(log, batches) {
+	if s.full(log, batches) {
 		disk.units++
-		unit = disk.units
 	}
-	for i := range batches {
-		batches[i].unit, batches[i].written = unit, now
-	}
+	disk.place(batches, now)
 	disk.batches = append(disk.batches, batches...)
 	disk.end = disk.lastEnd()
 }
 
 // full says whether the log's last unit must not take the batches.
 func (s *Store) full(log *openLog, batches []storedBatch) bool {
-	limit := log.options.SegmentBytes
+	limit, age := log.options.SegmentBytes, log.options.SegmentAge.Milliseconds()
 	if limit <= 0 {
 		limit = s.opt.SegmentBytes
 	}
-	size, first, newest := int64(0), int64(-1), int64(-1)
-	for _, b := range slices.Backward(log.disk.batches) {
-		if b.unit != log.disk.units {
-			break
-		}
-		size, first = size+int64(b.Bytes), b.MaxTimestamp
+	last := log.disk.lastOfUnit()
+	if last == nil {
+		return true
 	}
+	size, newest := last.unitBytes, int64(-1)
 	for i := range batches {
 		size, newest = size+int64(batches[i].Bytes), max(newest, batches[i].MaxTimestamp)
 	}
-	age := log.options.SegmentAge
-	return size > limit || (age > 0 && first >= 0 && newest-first > age.Milliseconds())
+	return size > limit || (age > 0 && last.unitFirst >= 0 && newest-last.unitFirst > age)
+}
+
+// lastOfUnit returns the last batch of the log if it is in the newest unit.
+func (l *diskLog) lastOfUnit() *storedBatch {
+	if n := len(l.batches); n > 0 && l.batches[n-1].unit == l.units {
+		return &l.batches[n-1]
+	}
+	return nil
+}
+
+// place puts batches, which are to follow the last of the log, into the newest
+// unit.
+func (l *diskLog) place(batches []storedBatch, now time.Time) {
+	last := l.lastOfUnit()
+	for i := range batches {
+		b := &batches[i]
+		b.unit, b.written = l.units, now
+		b.unitBytes, b.unitFirst = int64(b.Bytes), b.MaxTimestamp
+		if last != nil {
+			b.unitBytes, b.unitFirst = last.unitBytes+int64(b.Bytes), last.unitFirst
+		}
+		last = b
+	}
 }
 
 // holds says whether the log has all these batches at their offsets.

@@ -64,6 +64,7 @@ func (s *Store) Trim(_ context.Context, id storage.Handle, to int64) (int64, err
 		}
 		log := h.log.disk
 		if to > log.start {
+			log.dropBlobsAhead()
 			log.start = to
 			log.end = max(log.end, to)
 			log.durable = max(log.durable, to)
@@ -147,15 +148,14 @@ func (s *Store) Replace(_ context.Context, req storage.ReplaceRequest) error {
 			return err
 		}
 		// The new batches are one unit, written when the newest of the old was.
-		log.units++
-		for i := range batches {
-			batches[i].unit = log.units
-			for j := range old {
-				if old[j].written.After(batches[i].written) {
-					batches[i].written = old[j].written
-				}
+		written := time.Time{}
+		for i := range old {
+			if old[i].written.After(written) {
+				written = old[i].written
 			}
 		}
+		log.units++
+		log.place(batches, written)
 		log.batches = slices.Concat(log.batches[:first], batches, log.batches[last:])
 		log.durable = max(log.durable, req.To)
 		return nil

@@ -43,8 +43,12 @@ type diskLog struct {
 type storedBatch struct {
 	storage.BatchInfo
 	data    []byte
-	unit    int
 	written time.Time
+	// unit is where it lies. Its first batch's timestamp, and its bytes so far,
+	// decide when the next one begins.
+	unit      int
+	unitBytes int64
+	unitFirst int64
 }
 
 // SetCapacity limits the disk to so many bytes of batches and blobs. Zero lifts
@@ -85,10 +89,18 @@ func (d *Disk) LosePower(seed uint64) {
 		keep := flushed + rng.IntN(unflushed+1)
 		if keep < len(log.batches) && rng.IntN(2) == 0 {
 			log.tear(keep, rng.IntN(int(log.batches[keep].Bytes)))
-			continue
+		} else {
+			log.tear(keep, 0)
 		}
-		log.tear(keep, 0)
+		log.end = max(log.end, log.durable) // Replace may have left no batch there
 	}
+}
+
+// Kill ends the store that holds the disk, if any, as Store.Kill does.
+func (d *Disk) Kill() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.letGo()
 }
 
 // FlipBit inverts one bit of the stored batch that holds offset.
@@ -184,7 +196,10 @@ func (d *Disk) used() int64 {
 
 // room returns ErrFull when the disk cannot take so many bytes more.
 func (d *Disk) room(more int64) error {
-	if used := d.used(); d.capacity > 0 && more > 0 && used+more > d.capacity {
+	if d.capacity == 0 || more <= 0 {
+		return nil
+	}
+	if used := d.used(); used+more > d.capacity {
 		return storage.Errorf(storage.ErrFull, "%d bytes of %d are used and %d more do not fit", used, d.capacity, more)
 	}
 	return nil

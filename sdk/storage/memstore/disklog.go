@@ -88,11 +88,8 @@ func (l *diskLog) recover() (dropped string, err error) {
 			l.suspect = true
 		}
 		dropped = fmt.Sprintf("%d batches from offset %d: %v", len(l.batches)-i, b.BaseOffset, damage)
-		durable := l.durable
-		l.cut(i)
-		// The log had reached the recovery point, even where Replace had left no
-		// batch there.
-		l.end, l.durable = max(l.end, durable), durable
+		l.batches = slices.Clip(l.batches[:i])
+		l.end = max(l.lastEnd(), l.durable) // Replace may have left no batch there
 		break
 	}
 	l.dropBlobsAhead()

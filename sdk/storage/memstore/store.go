@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -269,6 +270,7 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	for _, log := range s.logs {
 		open = append(open, log.current)
 	}
+	slices.Sort(open)
 	s.disk.mu.Unlock()
 	s.Close(ctx, open)
 
