@@ -176,6 +176,7 @@ func (d *Delta) topic(r *TopicRecord) error {
 	d.fresh[t.ID] = t
 	d.next.topics = d.next.topics.put(t.ID, t, compareTopicIDs)
 	d.next.topicNames = d.next.topicNames.put(t.Name, t.ID, strings.Compare)
+	d.next.foldedNames = d.next.foldedNames.put(foldName(t.Name), t.Name, strings.Compare)
 	return nil
 }
 
@@ -272,6 +273,7 @@ func (d *Delta) topicRemoval(r *TopicRemovalRecord) error {
 		delete(d.fresh, r.ID)
 		d.next.topics = d.next.topics.remove(r.ID, compareTopicIDs)
 		d.next.topicNames = d.next.topicNames.remove(t.Name, strings.Compare)
+		d.next.foldedNames = d.next.foldedNames.remove(foldName(t.Name), strings.Compare)
 		d.next.configs = d.next.configs.remove(model.Resource{Type: model.ResourceTopic, Name: t.Name}, compareResources)
 		d.next.partitions -= len(t.Partitions)
 	}

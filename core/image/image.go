@@ -88,6 +88,7 @@ type Image struct {
 	brokers        tree[model.NodeID, *Broker]
 	topics         tree[model.TopicID, *Topic]
 	topicNames     tree[string, model.TopicID]
+	foldedNames    tree[string, string]
 	configs        tree[model.Resource, map[string]string]
 	removed        tree[model.TopicID, *RemovedTopic]
 	partitions     int
@@ -113,6 +114,14 @@ func (i *Image) TopicByName(name string) (*Topic, bool) {
 	}
 	return i.Topic(id)
 }
+
+// TopicColliding returns the name of the topic that differs from name in '.' and
+// '_' alone, or is it: Kafka's metric names cannot tell such topics apart.
+func (i *Image) TopicColliding(name string) (string, bool) {
+	return i.foldedNames.get(foldName(name), strings.Compare)
+}
+
+func foldName(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // Topics goes through all topics in name order.
 func (i *Image) Topics() iter.Seq[*Topic] {

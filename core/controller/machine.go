@@ -1,0 +1,340 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Config bounds and fills what commands leave open.
+type Config struct {
+	// PartitionsDefault is the count of a topic that names none.
+	PartitionsDefault int32
+	// RequestPartitionsMax and ClusterPartitionsMax bound the new partitions of
+	// one command, and the partitions of the cluster.
+	RequestPartitionsMax int
+	ClusterPartitionsMax int
+	// Strict refuses a topic that cannot have its target of replicas at once,
+	// instead of making it with what there is.
+	Strict bool
+	// ProducerIDBlock is how many producer IDs one allocation takes.
+	ProducerIDBlock int32
+	// TopicDefaults are the broker properties that stand in for topic settings,
+	// as the broker was started with them.
+	TopicDefaults map[string]string
+}
+
+// DefaultConfig is the Config where nothing was said.
+func DefaultConfig() Config {
+	return Config{
+		PartitionsDefault:    1,
+		RequestPartitionsMax: 10_000,
+		ClusterPartitionsMax: 200_000,
+		ProducerIDBlock:      1000,
+	}
+}
+
+// Validate says in one sentence what is wrong.
+func (c Config) Validate() error {
+	switch {
+	case c.PartitionsDefault < 1:
+		return fmt.Errorf("default of partitions is %d: it must be at least 1", c.PartitionsDefault)
+	case c.RequestPartitionsMax < 1, c.ClusterPartitionsMax < 1:
+		return errors.New("limits of partitions must be at least 1")
+	case c.ProducerIDBlock < 1:
+		return fmt.Errorf("producer ID block is %d: it must be at least 1", c.ProducerIDBlock)
+	}
+	return nil
+}
+
+// CommandID and ProposalID name a command and a proposal for as long as they are
+// in flight.
+type (
+	CommandID  uint64
+	ProposalID uint64
+)
+
+// Input is what Step takes.
+type Input interface{ input() }
+
+// Lead says that this node is the active controller, and Image is everything
+// that was ever committed.
+type Lead struct{ Image *image.Image }
+
+// Resign says that it no longer is. Everything in flight is answered with
+// ErrNotController: whether it will be committed is not known.
+type Resign struct{}
+
+// Command asks. ID is the caller's, and comes back with the answer.
+type Command struct {
+	ID CommandID
+	Op Op
+}
+
+// Committed says that a proposal was committed and replayed; Image has it. They
+// come in the order of the proposals.
+type Committed struct {
+	Proposal ProposalID
+	Image    *image.Image
+}
+
+func (Lead) input()      {}
+func (Resign) input()    {}
+func (Command) input()   {}
+func (Committed) input() {}
+
+// Op is what a command asks for.
+type Op interface{ op() }
+
+// The operations.
+type (
+	// CreateTopics is answered by Answer.Topics.
+	CreateTopics struct {
+		Topics       []model.NewTopic
+		ValidateOnly bool
+	}
+	// DeleteTopics is answered by Answer.Topics.
+	DeleteTopics struct{ Topics []model.TopicRef }
+	// CreatePartitions is answered by Answer.Errs.
+	CreatePartitions struct {
+		More         []model.MorePartitions
+		ValidateOnly bool
+	}
+	// AlterConfigs is answered by Answer.Errs.
+	AlterConfigs struct {
+		Changes      []model.ConfigChange
+		ValidateOnly bool
+	}
+	// AllocateProducerIDs is answered by Answer.ProducerIDs.
+	AllocateProducerIDs struct{}
+	// RegisterBroker is answered by Answer.Epoch.
+	RegisterBroker struct{ Registration Registration }
+	// FenceBroker fences a broker, or lets it serve again.
+	FenceBroker struct {
+		ID     model.NodeID
+		Epoch  model.BrokerEpoch
+		Fenced bool
+	}
+	// UnregisterBroker forgets a broker.
+	UnregisterBroker struct {
+		ID    model.NodeID
+		Epoch model.BrokerEpoch
+	}
+	// ConfirmRemoval says that a directory no longer holds logs of these removed
+	// topics.
+	ConfirmRemoval struct {
+		Directory model.DirectoryID
+		Topics    []model.TopicID
+	}
+)
+
+func (CreateTopics) op()        {}
+func (DeleteTopics) op()        {}
+func (CreatePartitions) op()    {}
+func (AlterConfigs) op()        {}
+func (AllocateProducerIDs) op() {}
+func (RegisterBroker) op()      {}
+func (FenceBroker) op()         {}
+func (UnregisterBroker) op()    {}
+func (ConfirmRemoval) op()      {}
+
+// Answer is what a command came to. Err is about the whole of it; the operation
+// says which other field is filled.
+type Answer struct {
+	Topics      []model.TopicResult
+	Errs        []error
+	ProducerIDs model.ProducerIDBlock
+	Epoch       model.BrokerEpoch
+	Err         error
+}
+
+// Effects are what Step asks for, in order. The caller clears them.
+type Effects struct {
+	Propose []Proposal
+	Respond []Response
+}
+
+// Proposal is records to commit together.
+type Proposal struct {
+	ID      ProposalID
+	Records []image.Record
+}
+
+// Response answers a command.
+type Response struct {
+	ID     CommandID
+	Answer Answer
+}
+
+// Machine is the active controller, or one that waits to be it. It belongs to
+// one goroutine.
+type Machine struct {
+	cfg  Config
+	rand *rand.Rand
+
+	leading bool
+	// next is the metadata as it will be once everything in flight is committed.
+	next         *image.Image
+	lastProposal ProposalID
+	inFlight     []parked
+	// barrier is the proposal of a registration, whose epoch is the offset that
+	// it gets: commands wait until it is known.
+	barrier     ProposalID
+	registering model.NodeID
+	waiting     []Command
+}
+
+// parked is a proposal in flight, and the answers that wait for it.
+type parked struct {
+	proposal ProposalID
+	answers  []Response
+}
+
+// New makes a machine. rand gives topic IDs and places replicas: in production
+// it must be seeded so that nobody can guess it, in simulation by the scenario.
+func New(cfg Config, rand *rand.Rand) (*Machine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	return &Machine{cfg: cfg, rand: rand}, nil
+}
+
+// Step takes one input and appends what it asks for to out.
+func (m *Machine) Step(input Input, out *Effects) {
+	switch in := input.(type) {
+	case Lead:
+		m.leading, m.next = true, in.Image
+	case Resign:
+		m.resign(out)
+	case Command:
+		m.command(in, out)
+	case Committed:
+		m.committed(in, out)
+	}
+}
+
+func (m *Machine) resign(out *Effects) {
+	for _, p := range m.inFlight {
+		for _, r := range p.answers {
+			out.Respond = append(out.Respond, Response{r.ID, Answer{Err: fmt.Errorf("leadership was lost before the change was committed: %w", model.ErrNotController)}})
+		}
+	}
+	for _, c := range m.waiting {
+		out.Respond = append(out.Respond, Response{c.ID, Answer{Err: model.ErrNotController}})
+	}
+	*m = Machine{cfg: m.cfg, rand: m.rand, lastProposal: m.lastProposal}
+}
+
+func (m *Machine) command(c Command, out *Effects) {
+	if !m.leading {
+		out.Respond = append(out.Respond, Response{c.ID, Answer{Err: model.ErrNotController}})
+		return
+	}
+	if m.barrier != 0 {
+		m.waiting = append(m.waiting, c)
+		return
+	}
+	d := &decision{cfg: m.cfg, rand: m.rand, img: m.next}
+	answer := d.decide(c.Op)
+	if len(d.records) > 0 {
+		m.lastProposal++
+		m.next = d.img
+		m.inFlight = append(m.inFlight, parked{proposal: m.lastProposal})
+		out.Propose = append(out.Propose, Proposal{m.lastProposal, d.records})
+		if op, ok := c.Op.(RegisterBroker); ok {
+			m.barrier, m.registering = m.lastProposal, op.Registration.NodeID
+		}
+	}
+	// Even a refusal may rest on what is not committed yet.
+	response := Response{c.ID, answer}
+	if last := len(m.inFlight) - 1; last >= 0 {
+		m.inFlight[last].answers = append(m.inFlight[last].answers, response)
+		return
+	}
+	out.Respond = append(out.Respond, response)
+}
+
+func (m *Machine) committed(in Committed, out *Effects) {
+	if len(m.inFlight) == 0 || m.inFlight[0].proposal != in.Proposal {
+		panic(fmt.Sprintf("controller: proposal %d committed out of order", in.Proposal))
+	}
+	answers := m.inFlight[0].answers
+	m.inFlight = m.inFlight[1:]
+	if len(m.inFlight) == 0 {
+		m.next = in.Image
+	}
+	if m.barrier == in.Proposal {
+		m.barrier = 0
+		if b, ok := in.Image.Broker(m.registering); ok {
+			answers[0].Answer.Epoch = b.Epoch
+		}
+	}
+	out.Respond = append(out.Respond, answers...)
+	waiting := m.waiting
+	m.waiting = nil
+	for _, c := range waiting {
+		m.command(c, out)
+	}
+}
+
+// decision is one command on its way to records: img is the metadata with the
+// records so far.
+type decision struct {
+	cfg     Config
+	rand    *rand.Rand
+	img     *image.Image
+	records []image.Record
+}
+
+func (d *decision) decide(op Op) Answer {
+	switch op := op.(type) {
+	case CreateTopics:
+		return Answer{Topics: d.createTopics(op)}
+	case DeleteTopics:
+		return Answer{Topics: d.deleteTopics(op.Topics)}
+	case CreatePartitions:
+		return Answer{Errs: d.createPartitions(op)}
+	case AlterConfigs:
+		return Answer{Errs: d.alterConfigs(op)}
+	case AllocateProducerIDs:
+		return d.allocateProducerIDs()
+	case RegisterBroker:
+		return d.registerBroker(op.Registration)
+	case FenceBroker:
+		return Answer{Err: d.fenceBroker(op)}
+	case UnregisterBroker:
+		return Answer{Err: d.unregisterBroker(op)}
+	case ConfirmRemoval:
+		return Answer{Err: d.confirmRemoval(op)}
+	}
+	return Answer{Err: fmt.Errorf("operation %T: %w", op, model.ErrInvalidRequest)}
+}
+
+// emit adds records, and lets what follows see them. A record that does not fit
+// is a mistake of this package.
+func (d *decision) emit(records ...image.Record) {
+	if len(records) == 0 {
+		return
+	}
+	delta := image.NewDelta(d.img, d.img.Offset+1)
+	for _, r := range records {
+		if err := delta.Apply(r); err != nil {
+			panic(fmt.Sprintf("controller: decided a record that does not fit: %v", err))
+		}
+	}
+	d.img = delta.Image()
+	d.records = append(d.records, records...)
+}
+
+func (d *decision) allocateProducerIDs() Answer {
+	first := d.img.NextProducerID()
+	next := first + int64(d.cfg.ProducerIDBlock)
+	if next < first {
+		return Answer{Err: fmt.Errorf("all producer IDs are given out: %w", model.ErrCoordinatorNotAvailable)}
+	}
+	d.emit(&image.ProducerIDsRecord{Next: next})
+	return Answer{ProducerIDs: model.ProducerIDBlock{First: first, Count: d.cfg.ProducerIDBlock}}
+}
