@@ -14,6 +14,10 @@ type Code = int16
 const (
 	CodeNone    Code = 0
 	CodeUnknown Code = -1
+	// Those below are decided at the edge alone.
+	CodeCoordinatorLoading      Code = 14
+	CodeMismatchedEndpointType  Code = 114
+	CodeUnsupportedEndpointType Code = 115
 )
 
 type errorRow struct {

@@ -1,0 +1,139 @@
+package api
+
+// DescribeTopicPartitions (75), version 0. (KIP-966)
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/security"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// describedPartitionsMax bounds the partitions of one answer, as Kafka's
+// max.request.partition.size.limit does by default.
+const describedPartitionsMax = 2000
+
+func (h *Handler) describeTopicPartitions(ctx context.Context, from caller, req *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
+	img := h.deps.Metadata.Image()
+	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
+	names, all := describedNames(img, req)
+	if err := checkCursor(req, names, all); err != nil {
+		h.refuseDescription(resp, req, err)
+		return resp
+	}
+	left := max(1, min(int(req.ResponsePartitionLimit), describedPartitionsMax))
+	for _, name := range names {
+		first := 0
+		if c := req.Cursor; c != nil {
+			if name < c.Topic {
+				continue
+			}
+			if name == c.Topic {
+				first = int(c.Partition)
+			}
+		}
+		if !h.mayTopic(ctx, from, security.OpDescribe, name) {
+			if !all {
+				resp.Topics = append(resp.Topics, h.notDescribed(name, model.ErrTopicAuthorization))
+			}
+			continue
+		}
+		t, ok := img.TopicByName(name)
+		if !ok {
+			resp.Topics = append(resp.Topics, h.notDescribed(name, unknownTopic(name)))
+			continue
+		}
+		if left == 0 {
+			resp.NextCursor = cursorAt(name, 0)
+			break
+		}
+		last := min(len(t.Partitions), first+left)
+		resp.Topics = append(resp.Topics, h.describedTopic(ctx, from, img, t, first, last))
+		left -= max(0, last-first)
+		if last < len(t.Partitions) {
+			resp.NextCursor = cursorAt(name, last)
+			break
+		}
+	}
+	return resp
+}
+
+func cursorAt(topic string, partition int) *kmsg.DescribeTopicPartitionsResponseNextCursor {
+	c := kmsg.NewDescribeTopicPartitionsResponseNextCursor()
+	c.Topic, c.Partition = topic, int32(partition)
+	return &c
+}
+
+// describedNames are the topics asked for, sorted and once each; all says that
+// none was named, which asks for every topic.
+func describedNames(img *image.Image, req *kmsg.DescribeTopicPartitionsRequest) (names []string, all bool) {
+	if len(req.Topics) == 0 {
+		for t := range img.Topics() {
+			names = append(names, t.Name)
+		}
+		return names, true
+	}
+	for _, t := range req.Topics {
+		names = append(names, t.Topic)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), false
+}
+
+func checkCursor(req *kmsg.DescribeTopicPartitionsRequest, names []string, all bool) error {
+	c := req.Cursor
+	switch {
+	case c == nil:
+		return nil
+	case c.Partition < 0:
+		return fmt.Errorf("%w: the cursor's partition is negative", model.ErrInvalidRequest)
+	case !all && !slices.Contains(names, c.Topic):
+		return fmt.Errorf("%w: the cursor's topic is not among those asked for", model.ErrInvalidRequest)
+	}
+	return nil
+}
+
+// refuseDescription puts an error on every topic, since the answer's head has
+// none.
+func (h *Handler) refuseDescription(resp *kmsg.DescribeTopicPartitionsResponse, req *kmsg.DescribeTopicPartitionsRequest, err error) {
+	for _, t := range req.Topics {
+		resp.Topics = append(resp.Topics, h.notDescribed(t.Topic, err))
+	}
+	if len(req.Topics) == 0 {
+		resp.Topics = append(resp.Topics, h.notDescribed(req.Cursor.Topic, err))
+	}
+}
+
+func unknownTopic(name string) error {
+	if !topicName(name) {
+		return model.ErrInvalidTopic
+	}
+	return model.ErrUnknownTopicOrPartition
+}
+
+func (h *Handler) notDescribed(name string, err error) kmsg.DescribeTopicPartitionsResponseTopic {
+	out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+	out.Topic, out.ErrorCode = &name, h.code(err)
+	return out
+}
+
+func (h *Handler) describedTopic(ctx context.Context, from caller, img *image.Image, t *image.Topic, first, last int) kmsg.DescribeTopicPartitionsResponseTopic {
+	out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
+	out.AuthorizedOperations = h.topicOperations(ctx, from, t.Name)
+	for i := first; i < last; i++ {
+		p := t.Partitions[i]
+		s := stateOf(img, p, from.Listener)
+		part := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
+		part.Partition, part.ErrorCode = int32(i), h.code(s.err)
+		part.LeaderID, part.LeaderEpoch = int32(s.leader), p.LeaderEpoch
+		part.Replicas, part.ISR, part.OfflineReplicas = numbers(p.Replicas), numbers(p.ISR), numbers(s.offline)
+		part.EligibleLeaderReplicas, part.LastKnownELR = numbers(p.ELR), numbers(p.LastKnownELR)
+		out.Partitions = append(out.Partitions, part)
+	}
+	return out
+}
