@@ -1,0 +1,92 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Listener is an address to listen on, under a name.
+type Listener struct {
+	Name    string
+	Address string // host:port; port 0 takes a free one
+}
+
+// Config is the package's configuration; start from DefaultConfig.
+type Config struct {
+	Listeners []Listener
+	// MaxRequestBytes is the greatest request; a greater one closes its
+	// connection.
+	MaxRequestBytes int32
+	// MaxConnections is how many there may be at once; further ones are closed.
+	// The memory budget may allow fewer: half of it is for connections.
+	MaxConnections int
+	// MaxInFlight is how many requests of one connection may be without reply.
+	MaxInFlight int
+	// MaxUnsentBytes is how much may wait to be sent on a connection before no
+	// further request of it is begun.
+	MaxUnsentBytes int64
+	// IdleTimeout closes a connection without requests.
+	IdleTimeout time.Duration
+	// FrameTimeout and WriteTimeout close a connection that moved less than 16
+	// KiB in that time though a request is half here, or a reply half sent.
+	FrameTimeout time.Duration
+	WriteTimeout time.Duration
+	// StallTimeout takes their place while memory is short.
+	StallTimeout time.Duration
+	// DrainTimeout is how long begun requests may take after a stop.
+	DrainTimeout time.Duration
+}
+
+// DefaultConfig has every default, and no listeners.
+func DefaultConfig() Config {
+	return Config{
+		MaxRequestBytes: 100 << 20,
+		MaxConnections:  8192,
+		MaxInFlight:     16,
+		MaxUnsentBytes:  1 << 20,
+		IdleTimeout:     10 * time.Minute,
+		FrameTimeout:    30 * time.Second,
+		WriteTimeout:    30 * time.Second,
+		StallTimeout:    time.Second,
+		DrainTimeout:    10 * time.Second,
+	}
+}
+
+// Validate reports every fault of the configuration.
+func (c Config) Validate() error {
+	var errs []error
+	if len(c.Listeners) == 0 {
+		errs = append(errs, errors.New("listeners: none given"))
+	}
+	names := map[string]bool{}
+	for _, l := range c.Listeners {
+		if l.Name == "" || names[l.Name] {
+			errs = append(errs, fmt.Errorf("listeners: name %q of %s is empty or taken", l.Name, l.Address))
+		}
+		names[l.Name] = true
+		if _, _, err := net.SplitHostPort(l.Address); err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: address %q is not host:port", l.Name, l.Address))
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"maximum request bytes", int64(c.MaxRequestBytes)},
+		{"maximum connections", int64(c.MaxConnections)},
+		{"maximum in flight", int64(c.MaxInFlight)},
+		{"maximum unsent bytes", c.MaxUnsentBytes},
+		{"idle timeout", int64(c.IdleTimeout)},
+		{"frame timeout", int64(c.FrameTimeout)},
+		{"write timeout", int64(c.WriteTimeout)},
+		{"stall timeout", int64(c.StallTimeout)},
+		{"drain timeout", int64(c.DrainTimeout)},
+	} {
+		if n.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is not above 0", n.name, n.value))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,246 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/brokerd/brokerd/core/wire"
+)
+
+// Replies are sent together, up to so many and so many bytes.
+const (
+	sendRepliesMax = 64
+	sendBytesMax   = 256 << 10
+)
+
+// reply is one request from its beginning until its reply is sent. What is
+// below made is the answer's until made is closed, then the writer's.
+type reply struct {
+	header  wire.Header
+	bytesIn int
+	since   time.Time
+
+	made  chan struct{}
+	frame []byte // nil sends nothing
+	held  hold   // memory of frame
+	close bool
+	why   error // of close
+}
+
+// begin hands a request to the handler and starts its answer.
+func (c *conn) begin(ctx context.Context, call wire.Call, bytesIn int, held hold, wg *sync.WaitGroup) {
+	r := &reply{header: call.Header, bytesIn: bytesIn, since: time.Now(), made: make(chan struct{})}
+	c.replies <- r
+	var answer wire.Answer
+	if !c.guard(call.Header, func() { answer = c.srv.handler.Begin(ctx, call) }) || answer == nil {
+		c.release(held)
+		c.fail(ClosedByHandler, errors.New("the request was not begun"))
+		close(r.made)
+		return
+	}
+	wg.Go(func() {
+		defer close(r.made)
+		c.guard(r.header, func() { c.make(ctx, r, answer, held) })
+	})
+}
+
+// guard runs the handler's code. A panic in it ends the connection, and nothing
+// else.
+func (c *conn) guard(h wire.Header, f func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			err := fmt.Errorf("panic: %v", p)
+			c.srv.log.Error("a request could not be served because of a defect", "api_key", h.Key, "api_version", h.Version,
+				"listener", c.from.Listener, "remote", c.remote, "err", err, "stack", string(debug.Stack()))
+			c.fail(ClosedByPanic, err)
+		}
+	}()
+	f()
+	return true
+}
+
+// make waits for the answer and encodes it.
+func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request hold) {
+	got := func() wire.Reply {
+		defer c.release(request)
+		return answer(ctx)
+	}()
+	if got.Close {
+		r.close, r.why = true, errors.New(got.Reason)
+	}
+	if got.Response == nil || ctx.Err() != nil {
+		return
+	}
+	version := r.header.Version
+	if got.Version != nil {
+		version = *got.Version
+	}
+	got.Response.SetVersion(version)
+	size := sizeOf(got.Response)
+	if size > math.MaxInt32 {
+		c.fail(ClosedMemory, fmt.Errorf("a reply of %d bytes is beyond the protocol", size))
+		return
+	}
+	held, err := c.holdReply(ctx, size)
+	if r.held = held; err == nil {
+		r.frame = appendReply(make([]byte, 0, size), r.header.CorrelationID, got.Response)
+		err = c.holdRest(ctx, r)
+	}
+	if err != nil {
+		r.frame = nil
+		c.fail(ClosedMemory, fmt.Errorf("reply to API key %d: %w", r.header.Key, err))
+		return
+	}
+	c.queued(r)
+}
+
+// holdRest settles what the frame really takes.
+func (c *conn) holdRest(ctx context.Context, r *reply) error {
+	takes := int64(cap(r.frame))
+	if takes <= r.held.own+r.held.shared {
+		return nil
+	}
+	c.release(r.held)
+	r.held = hold{}
+	held, err := c.holdReply(ctx, takes)
+	r.held = held
+	return err
+}
+
+func (c *conn) queued(r *reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsent += int64(len(r.frame))
+	c.unsentHeld += r.held.shared
+}
+
+// done lets go of a reply that was sent, or will not be.
+func (c *conn) done(r *reply) {
+	c.mu.Lock()
+	if r.frame != nil {
+		c.unsent -= int64(len(r.frame))
+		c.unsentHeld -= r.held.shared
+	}
+	c.inFlight--
+	if r.header.Key == keyFetch {
+		c.fetches--
+	}
+	c.cond.Broadcast()
+	c.mu.Unlock()
+	r.frame = nil
+	c.release(r.held)
+}
+
+// write sends replies in the order of their requests, until there are no more.
+// After the connection failed it only lets go of them.
+func (c *conn) write() {
+	var batch []*reply
+	var next *reply
+	for {
+		if next == nil {
+			var open bool
+			if next, open = <-c.replies; !open {
+				return
+			}
+		}
+		<-next.made
+		batch, next = c.gather(append(batch[:0], next))
+		c.send(batch)
+	}
+}
+
+// gather adds the replies that are made already, and returns the first that is
+// not, if it took one.
+func (c *conn) gather(batch []*reply) ([]*reply, *reply) {
+	bytes := len(batch[0].frame)
+	for len(batch) < sendRepliesMax && bytes < sendBytesMax && !batch[len(batch)-1].close {
+		select {
+		case r, open := <-c.replies:
+			if !open {
+				return batch, nil // write sees it again
+			}
+			select {
+			case <-r.made:
+				batch = append(batch, r)
+				bytes += len(r.frame)
+			default:
+				return batch, r
+			}
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+// send sends replies, and ends the connection where one asks for it.
+func (c *conn) send(batch []*reply) {
+	var out net.Buffers
+	for _, r := range batch {
+		if len(r.frame) > 0 {
+			out = append(out, r.frame)
+		}
+	}
+	sent := c.isFailed() || c.sendAll(out)
+	for _, r := range batch {
+		served := Served{Listener: c.from.Listener, Key: r.header.Key, Version: r.header.Version,
+			Duration: time.Since(r.since), BytesIn: r.bytesIn, BytesOut: len(r.frame)}
+		if sent {
+			c.srv.events.RequestServed(served)
+		}
+		c.done(r)
+	}
+	if last := batch[len(batch)-1]; last.close {
+		c.fail(ClosedByHandler, last.why)
+	}
+}
+
+func (c *conn) isFailed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// sendAll writes everything, as long as the client takes some of it in time.
+func (c *conn) sendAll(out net.Buffers) bool {
+	if len(out) == 0 {
+		return true
+	}
+	c.setSending(true)
+	defer c.setSending(false)
+	last, moved := time.Now(), int64(0)
+	tick := min(c.srv.cfg.StallTimeout, c.srv.cfg.WriteTimeout) / 2
+	for {
+		_ = c.nc.SetWriteDeadline(time.Now().Add(tick)) // fails only where it is closed
+		n, err := out.WriteTo(c.nc)
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			c.fail(ClosedByClient, fmt.Errorf("send reply: %w", err))
+			return false
+		}
+		now := time.Now()
+		if moved += n; moved >= progressBytes {
+			last, moved = now, 0
+			c.setSending(true)
+		}
+		if now.Sub(last) >= c.srv.cfg.WriteTimeout {
+			c.fail(ClosedSlow, fmt.Errorf("send reply: %w", err))
+			return false
+		}
+	}
+}
+
+func (c *conn) setSending(sending bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sending, c.sendMoved = sending, time.Now()
+}
