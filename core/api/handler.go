@@ -84,29 +84,26 @@ type Deps struct {
 	Controller Controller
 	Metadata   Metadata
 	Authorizer security.Authorizer
-	Budget     Budget
 	Events     Events
 	Logger     *slog.Logger
 	// Now is the wall clock.
 	Now func() time.Time
 }
 
-// Budget is the memory that the answers of fetches may hold together.
-type Budget interface {
-	// Acquire waits until n bytes are free, or for the context. More than the
-	// whole budget is granted when nothing else is held.
-	Acquire(ctx context.Context, n int) error
-	Release(n int)
-}
-
 // Events are told what happened, for metrics. They must not block.
 type Events interface {
-	// Answered is told of every request, with the greatest error code in its
-	// answer's head, if it has one.
+	// Answered is told of every request that was decoded, when its answer is
+	// ready; took counts from when it was begun.
 	Answered(key, version int16, took time.Duration)
+	// Produced is told of every batch that was appended.
 	Produced(topic string, records, bytes int)
+	// Fetched is told of the bytes of records for one partition.
 	Fetched(topic string, bytes int)
+	// FetchSessions is told how many sessions are open after a change, and
+	// whether the change took another session's slot.
 	FetchSessions(open int, evicted bool)
+	// ClientSeen is told what software a client says it is. Both are letters,
+	// digits, '-' and '.', up to 256 of them, and chosen by the client.
 	ClientSeen(software, version string)
 }
 

@@ -52,11 +52,7 @@ func (h *Handler) fetch(ctx context.Context, from caller, req *kmsg.FetchRequest
 		return respond(resp)
 	}
 	h.read(ctx, from, f)
-	resp, size := h.fetchResponse(ctx, from, f)
-	if err := h.deps.Budget.Acquire(ctx, size); err != nil {
-		return wire.Reply{Close: true, Reason: fmt.Sprintf("wait for memory for a fetch: %v", err)}
-	}
-	return wire.Reply{Response: resp, Done: func() { h.deps.Budget.Release(size) }}
+	return respond(h.fetchResponse(from, f))
 }
 
 // beginFetch finds out what to fetch: the request's partitions, or those of its
@@ -206,22 +202,20 @@ func holdsZstd(data []byte) bool {
 	return false
 }
 
-// fetchResponse makes the answer, and says how many bytes of records are in it.
-func (h *Handler) fetchResponse(ctx context.Context, from caller, f *fetching) (*kmsg.FetchResponse, int) {
+// fetchResponse makes the answer.
+func (h *Handler) fetchResponse(from caller, f *fetching) *kmsg.FetchResponse {
 	resp := kmsg.NewPtrFetchResponse()
 	if f.session != nil {
 		resp.SessionID = f.session.id
 	}
 	resp.Topics = []kmsg.FetchResponseTopic{}
 	leaders := newLeaders(f.img, from.Listener)
-	size := 0
 	for i, w := range f.want {
 		got := f.got[i]
 		if f.session != nil && !f.session.tell(w.key, got) && !f.full {
 			continue
 		}
 		if n := len(got.Data); n > 0 {
-			size += n
 			h.deps.Events.Fetched(f.topics[i].Name, n)
 		}
 		out := h.fetchedPartition(f, w, got)
@@ -237,7 +231,7 @@ func (h *Handler) fetchResponse(ctx context.Context, from caller, f *fetching) (
 		b.NodeID, b.Host, b.Port, b.Rack = int32(n.id), n.host, n.port, n.rack
 		resp.Brokers = append(resp.Brokers, b)
 	}
-	return resp, size
+	return resp
 }
 
 func (h *Handler) movesClient(version int16, err error) bool {

@@ -41,10 +41,6 @@ type Reply struct {
 	Close   bool
 	// Reason says why the connection is closed, for the log.
 	Reason string
-	// Done, where it is set, is called exactly once when the Response is not
-	// needed any more: it was written, or the connection is gone. It gives back
-	// the memory that the response was granted, and must not block.
-	Done func()
 }
 
 // Answer is the rest of a request that was begun. It may block, it is called

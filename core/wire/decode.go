@@ -2,10 +2,15 @@ package wire
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// ErrMalformed: the bytes are not a request of the API and version that their
+// header names. The protocol has no answer to it; the connection is closed.
+var ErrMalformed = errors.New("malformed request")
 
 const (
 	// maxBodyBytes bounds the body of any request but Produce. The codec refuses
@@ -13,8 +18,9 @@ const (
 	// room for all of them at once, and an element in memory is up to some
 	// thirty times its least size on the wire.
 	maxBodyBytes = 4 << 20
-	// maxProducePartitions bounds the topics and the partitions of one Produce.
-	maxProducePartitions = 1 << 18
+	// maxProduceParts bounds the topics, partitions and tagged fields of one
+	// Produce, which may be as long as the server's largest request.
+	maxProduceParts = 1 << 18
 )
 
 // Decode reads the body of a request that the table serves. The records in the
@@ -25,7 +31,8 @@ func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 	if !ok || !api.Supports(h.Version) {
 		return nil, fmt.Errorf("%w: API key %d version %d is not served", ErrMalformed, h.Key, h.Version)
 	}
-	req := newRequest(h)
+	req := kmsg.RequestForKey(h.Key)
+	req.SetVersion(h.Version)
 	if h.Key == KeyProduce {
 		if err := walkProduce(body, h.Version, req.IsFlexible()); err != nil {
 			return nil, err
@@ -42,31 +49,27 @@ func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 // walkProduce goes through a Produce request without keeping anything, so that
 // its counts are known to be true before the codec makes room for them.
 func walkProduce(body []byte, version int16, flexible bool) error {
-	w := walker{src: body, flexible: flexible}
+	w := walker{src: body, flexible: flexible, left: maxProduceParts}
 	w.skipString()
 	w.skip(2 + 4) // acks, timeout
-	count := w.arrayLen()
-	total := count
-	for i := 0; i < count && !w.bad; i++ {
+	for i := w.arrayLen(); i > 0 && !w.bad; i-- {
+		w.count()
 		if version >= 13 {
 			w.skip(16)
 		} else {
 			w.skipString()
 		}
-		partitions := w.arrayLen()
-		if total += partitions; total > maxProducePartitions {
-			return fmt.Errorf("%w: Produce of more than %d topics and partitions", ErrMalformed, maxProducePartitions)
-		}
-		for j := 0; j < partitions && !w.bad; j++ {
+		for j := w.arrayLen(); j > 0 && !w.bad; j-- {
+			w.count()
 			w.skip(4)
 			w.skipBytes()
-			w.elementTags()
+			w.tags()
 		}
-		w.elementTags()
+		w.tags()
 	}
-	w.elementTags()
+	w.tags()
 	if w.bad {
-		return fmt.Errorf("%w: Produce ends inside a field", ErrMalformed)
+		return fmt.Errorf("%w: Produce version %d ends inside a field or has more than %d parts", ErrMalformed, version, maxProduceParts)
 	}
 	return nil
 }
@@ -76,12 +79,21 @@ func walkProduce(body []byte, version int16, flexible bool) error {
 type walker struct {
 	src      []byte
 	flexible bool
+	left     int // parts that may still come
 	bad      bool
+}
+
+func (w *walker) fail() { w.bad, w.src = true, nil }
+
+func (w *walker) count() {
+	if w.left--; w.left < 0 {
+		w.fail()
+	}
 }
 
 func (w *walker) skip(n int) {
 	if n < 0 || n > len(w.src) {
-		w.bad, w.src = true, nil
+		w.fail()
 		return
 	}
 	w.src = w.src[n:]
@@ -90,7 +102,7 @@ func (w *walker) skip(n int) {
 func (w *walker) uvarint() int {
 	v, n := binary.Uvarint(w.src)
 	if n <= 0 || n > binary.MaxVarintLen32 || v > 1<<32-1 {
-		w.bad, w.src = true, nil
+		w.fail()
 		return 0
 	}
 	w.src = w.src[n:]
@@ -103,7 +115,7 @@ func (w *walker) arrayLen() int {
 		return max(0, w.uvarint()-1)
 	}
 	if len(w.src) < 4 {
-		w.bad, w.src = true, nil
+		w.fail()
 		return 0
 	}
 	n := int(int32(binary.BigEndian.Uint32(w.src)))
@@ -117,7 +129,7 @@ func (w *walker) skipString() {
 		return
 	}
 	if len(w.src) < 2 {
-		w.bad, w.src = true, nil
+		w.fail()
 		return
 	}
 	n := int(int16(binary.BigEndian.Uint16(w.src)))
@@ -127,15 +139,13 @@ func (w *walker) skipString() {
 
 func (w *walker) skipBytes() { w.skip(w.arrayLen()) }
 
-func (w *walker) elementTags() {
-	if w.flexible {
-		w.tags()
-	}
-}
-
 // tags skips tagged fields: those that are not known are no error. (KIP-482)
 func (w *walker) tags() {
+	if !w.flexible {
+		return
+	}
 	for n := w.uvarint(); n > 0 && !w.bad; n-- {
+		w.count()
 		w.uvarint()
 		w.skip(w.uvarint())
 	}

@@ -1,6 +1,6 @@
-// Package wire is the Kafka protocol's outer shape: request and response
-// headers, the table of API keys and versions that are served, and the table of
-// error codes.
+// Package wire is the Kafka protocol's outer shape: what a request and its reply
+// are between server and api, the table of API keys and versions that are
+// served, and the table of error codes.
 //
 // It owns those tables and how a request's bytes become a kmsg.Request. It
 // never reads a socket, never answers, and never looks inside a request's body

@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestDecodeEveryVersion(t *testing.T) {
+	table := NewTable()
+	for _, a := range APIs() {
+		for v := a.Serves; v <= a.Max; v++ {
+			req := kmsg.RequestForKey(a.Key)
+			req.SetVersion(v)
+			body := req.AppendTo(nil)
+			h := Header{Key: a.Key, Version: v}
+			got, err := table.Decode(h, body)
+			if err != nil {
+				t.Errorf("%s version %d: %v", a.Name(), v, err)
+				continue
+			}
+			if got.GetVersion() != v {
+				t.Errorf("%s version %d was decoded as %d", a.Name(), v, got.GetVersion())
+			}
+			if _, err := table.Decode(h, append(body, "garbage"...)); err != nil {
+				t.Errorf("%s version %d with bytes after it: %v", a.Name(), v, err)
+			}
+			if len(body) == 0 {
+				continue
+			}
+			if _, err := table.Decode(h, body[:len(body)-1]); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s version %d cut short: %v", a.Name(), v, err)
+			}
+		}
+	}
+}
+
+func TestDecodeRefusesWhatIsNotServed(t *testing.T) {
+	for _, h := range []Header{{Key: KeyProduce, Version: 2}, {Key: KeyProduce, Version: 99}, {Key: KeyFetch, Version: -1}, {Key: 10}, {Key: -1}, {Key: 32767}} {
+		if _, err := NewTable().Decode(h, make([]byte, 64)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%+v: %v", h, err)
+		}
+	}
+}
+
+// Unknown tagged fields are skipped, wherever they are. (KIP-482)
+func TestDecodeSkipsUnknownTags(t *testing.T) {
+	req := kmsg.NewPtrProduceRequest()
+	req.Version = 9
+	topic := kmsg.NewProduceRequestTopic()
+	topic.Topic = "t"
+	part := kmsg.NewProduceRequestTopicPartition()
+	part.Records = []byte("r")
+	part.UnknownTags.Set(77, []byte("x"))
+	topic.Partitions = append(topic.Partitions, part)
+	topic.UnknownTags.Set(78, []byte("y"))
+	req.Topics = append(req.Topics, topic)
+	req.UnknownTags.Set(79, make([]byte, 300))
+	got, err := NewTable().Decode(Header{Key: KeyProduce, Version: 9}, req.AppendTo(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := got.(*kmsg.ProduceRequest); string(r.Topics[0].Partitions[0].Records) != "r" {
+		t.Fatalf("got %+v", r)
+	}
+}
+
+// allocated measures what decoding allocates.
+func allocated(h Header, body []byte) uint64 {
+	table := NewTable()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, _ = table.Decode(h, body)
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// A produce of 64 MiB that claims as many topics as the codec believes, and one
+// that has very many true ones, cost next to nothing.
+func TestHostileProduceCounts(t *testing.T) {
+	const size = 64 << 20
+	body := make([]byte, 0, size)
+	body = append(body, 0xff, 0xff) // no transactional ID
+	body = append(body, 0, 1, 0, 0, 0, 0)
+	claim := binary.BigEndian.AppendUint32(body, size/2-100)
+	lie := append(claim[:len(claim):len(claim)], make([]byte, size)...)
+	for i := len(claim); i < len(lie); i += 6 {
+		lie[i] = 0x7f // each topic's name is 32 KiB: there are far fewer than claimed
+	}
+	if n := allocated(Header{Key: KeyProduce, Version: 3}, lie); n > 1<<20 {
+		t.Errorf("a false count made the decoder allocate %d bytes", n)
+	}
+	many := append(claim[:len(claim):len(claim)], make([]byte, size*3)...) // topics of six zero bytes
+	if n := allocated(Header{Key: KeyProduce, Version: 3}, many); n > 1<<20 {
+		t.Errorf("very many topics made the decoder allocate %d bytes", n)
+	}
+}
+
+func TestHostileCounts(t *testing.T) {
+	for _, a := range APIs() {
+		if a.Key == KeyProduce {
+			continue
+		}
+		for v := a.Serves; v <= a.Max; v++ {
+			h := Header{Key: a.Key, Version: v}
+			if n := allocated(h, make([]byte, maxBodyBytes+1)); n > 64<<10 {
+				t.Errorf("%s version %d: an oversized body allocated %d bytes", a.Name(), v, n)
+			}
+			for _, fill := range []byte{0x00, 0x01, 0x02, 0x7f, 0xff} {
+				body := make([]byte, 64<<10)
+				for i := range body {
+					body[i] = fill
+				}
+				if n := allocated(h, body); n > 64*uint64(len(body)) {
+					t.Errorf("%s version %d: %d bytes of %#x allocated %d", a.Name(), v, len(body), fill, n)
+				}
+			}
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, a := range APIs() {
+		for v := a.Serves; v <= a.Max; v++ {
+			req := kmsg.RequestForKey(a.Key)
+			req.SetVersion(v)
+			f.Add(a.Key, v, req.AppendTo(nil))
+		}
+	}
+	f.Add(KeyProduce, int16(9), []byte{0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Add(KeyFetch, int16(12), []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	table := NewTable()
+	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
+		req, err := table.Decode(Header{Key: key, Version: version}, body)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error without its sentinel: %v", err)
+			}
+			return
+		}
+		if req.Key() != key || req.GetVersion() != version {
+			t.Fatalf("decoded key %d version %d as %d, %d", key, version, req.Key(), req.GetVersion())
+		}
+	})
+}
