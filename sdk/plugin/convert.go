@@ -1,0 +1,267 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	pluginv1 "github.com/brokerd/brokerd/sdk/proto/plugin/v1"
+	storagev1 "github.com/brokerd/brokerd/sdk/proto/storage/v1"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// splitError takes an error apart for the wire: its class, and its message
+// without the class. A context's end without a class is an unknown outcome.
+func splitError(err error) (pluginv1.Class, string) {
+	class := storage.Class(err)
+	if class == storage.ErrGone && !errors.Is(err, storage.ErrGone) &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		class = storage.ErrUnknown
+	}
+	message := err.Error()
+	if e, ok := err.(*storage.Error); ok {
+		message = e.Message
+	}
+	message = wireText(message)
+	switch class {
+	case storage.ErrRetry:
+		return pluginv1.Class_CLASS_RETRY, message
+	case storage.ErrFenced:
+		return pluginv1.Class_CLASS_FENCED, message
+	case storage.ErrCorrupt:
+		return pluginv1.Class_CLASS_CORRUPT, message
+	case storage.ErrFull:
+		return pluginv1.Class_CLASS_FULL, message
+	case storage.ErrInvalid:
+		return pluginv1.Class_CLASS_INVALID, message
+	case storage.ErrUnknown:
+		return pluginv1.Class_CLASS_UNKNOWN, message
+	default:
+		return pluginv1.Class_CLASS_GONE, message
+	}
+}
+
+// wireText makes a string fit to travel: protobuf refuses what is not UTF-8.
+func wireText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// joinError puts an error together again. A class that is not known is gone.
+func joinError(class int32, message string) error {
+	sentinel := storage.ErrGone
+	switch pluginv1.Class(class) {
+	case pluginv1.Class_CLASS_RETRY:
+		sentinel = storage.ErrRetry
+	case pluginv1.Class_CLASS_FENCED:
+		sentinel = storage.ErrFenced
+	case pluginv1.Class_CLASS_CORRUPT:
+		sentinel = storage.ErrCorrupt
+	case pluginv1.Class_CLASS_FULL:
+		sentinel = storage.ErrFull
+	case pluginv1.Class_CLASS_INVALID:
+		sentinel = storage.ErrInvalid
+	case pluginv1.Class_CLASS_UNKNOWN:
+		sentinel = storage.ErrUnknown
+	}
+	return &storage.Error{Class: sentinel, Message: message}
+}
+
+func errorToProto(err error) *pluginv1.Error {
+	if err == nil {
+		return nil
+	}
+	class, message := splitError(err)
+	return &pluginv1.Error{Class: class, Message: message}
+}
+
+// errorFromProto reads an error; a missing one and one without a class (in a
+// list that has one for each handle) are successes.
+func errorFromProto(e *pluginv1.Error) error {
+	if e == nil || e.GetClass() == pluginv1.Class_CLASS_UNSPECIFIED {
+		return nil
+	}
+	return joinError(int32(e.GetClass()), e.GetMessage())
+}
+
+func logIDToProto(id storage.LogID) *storagev1.LogID {
+	return &storagev1.LogID{Topic: id.Topic[:], Partition: id.Partition}
+}
+
+func logIDFromProto(m *storagev1.LogID) (storage.LogID, error) {
+	id := storage.LogID{Partition: m.GetPartition()}
+	if len(m.GetTopic()) != len(id.Topic) {
+		return id, storage.Errorf(storage.ErrInvalid, "a topic ID has %d bytes, not %d", len(id.Topic), len(m.GetTopic()))
+	}
+	copy(id.Topic[:], m.GetTopic())
+	return id, nil
+}
+
+func directoryIDFromProto(b []byte) (storage.DirectoryID, error) {
+	var id storage.DirectoryID
+	if len(b) != len(id) {
+		return id, storage.Errorf(storage.ErrInvalid, "a directory ID has %d bytes, not %d", len(id), len(b))
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+func openSpecToProto(s storage.OpenSpec) *storagev1.OpenSpec {
+	return &storagev1.OpenSpec{
+		Id:          logIDToProto(s.ID),
+		Label:       wireText(s.Label),
+		Create:      s.Create,
+		LeaderEpoch: s.LeaderEpoch,
+		Options: &storagev1.LogOptions{
+			SegmentBytes:       s.Options.SegmentBytes,
+			SegmentAgeNs:       int64(s.Options.SegmentAge),
+			IndexIntervalBytes: s.Options.IndexIntervalBytes,
+		},
+	}
+}
+
+func openSpecFromProto(m *storagev1.OpenSpec) (storage.OpenSpec, error) {
+	id, err := logIDFromProto(m.GetId())
+	return storage.OpenSpec{
+		ID:          id,
+		Label:       m.GetLabel(),
+		Create:      m.GetCreate(),
+		LeaderEpoch: m.GetLeaderEpoch(),
+		Options: storage.LogOptions{
+			SegmentBytes:       m.GetOptions().GetSegmentBytes(),
+			SegmentAge:         time.Duration(m.GetOptions().GetSegmentAgeNs()),
+			IndexIntervalBytes: m.GetOptions().GetIndexIntervalBytes(),
+		},
+	}, err
+}
+
+func openResultToProto(r storage.OpenResult) *storagev1.OpenResult {
+	m := &storagev1.OpenResult{
+		Error:    errorToProto(r.Err),
+		Handle:   uint64(r.Handle),
+		LogStart: r.LogStart,
+		Leo:      r.LEO,
+		Durable:  r.Durable,
+		Verdict:  storagev1.Verdict(r.Verdict),
+		Cut:      wireText(r.Cut),
+	}
+	for _, e := range r.Epochs {
+		m.Epochs = append(m.Epochs, &storagev1.EpochStart{Epoch: e.Epoch, Start: e.Start})
+	}
+	return m
+}
+
+func openResultFromProto(m *storagev1.OpenResult) storage.OpenResult {
+	if err := errorFromProto(m.GetError()); err != nil {
+		return storage.OpenResult{Err: err}
+	}
+	if h := m.GetHandle(); h == 0 || h > MaxHandle {
+		return storage.OpenResult{Err: storage.Errorf(storage.ErrGone, "the plugin gave handle %d, which is none", h)}
+	}
+	r := storage.OpenResult{
+		Handle:   storage.Handle(m.GetHandle()),
+		LogStart: m.GetLogStart(),
+		LEO:      m.GetLeo(),
+		Durable:  m.GetDurable(),
+		Verdict:  storage.Verdict(m.GetVerdict()),
+		Cut:      m.GetCut(),
+	}
+	for _, e := range m.GetEpochs() {
+		r.Epochs = append(r.Epochs, storage.EpochStart{Epoch: e.GetEpoch(), Start: e.GetStart()})
+	}
+	return r
+}
+
+func batchInfoToProto(b storage.BatchInfo) *storagev1.BatchInfo {
+	return &storagev1.BatchInfo{
+		BaseOffset:    b.BaseOffset,
+		LastOffset:    b.LastOffset,
+		LeaderEpoch:   b.LeaderEpoch,
+		Bytes:         b.Bytes,
+		Attributes:    int32(b.Attributes),
+		BaseTimestamp: b.BaseTimestamp,
+		MaxTimestamp:  b.MaxTimestamp,
+		ProducerId:    b.ProducerID,
+		ProducerEpoch: int32(b.ProducerEpoch),
+		BaseSequence:  b.BaseSequence,
+		Records:       b.Records,
+	}
+}
+
+func batchInfoFromProto(m *storagev1.BatchInfo) storage.BatchInfo {
+	return storage.BatchInfo{
+		BaseOffset:    m.GetBaseOffset(),
+		LastOffset:    m.GetLastOffset(),
+		LeaderEpoch:   m.GetLeaderEpoch(),
+		Bytes:         m.GetBytes(),
+		Attributes:    int16(m.GetAttributes()),
+		BaseTimestamp: m.GetBaseTimestamp(),
+		MaxTimestamp:  m.GetMaxTimestamp(),
+		ProducerID:    m.GetProducerId(),
+		ProducerEpoch: int16(m.GetProducerEpoch()),
+		BaseSequence:  m.GetBaseSequence(),
+		Records:       m.GetRecords(),
+	}
+}
+
+// policyToProto encodes a policy; the zero time travels as zero.
+func policyToProto(h storage.Handle, p storage.RetainPolicy) *storagev1.RetainRequest {
+	m := &storagev1.RetainRequest{
+		Handle:   uint64(h),
+		Ceiling:  p.Ceiling,
+		MaxAgeNs: int64(p.MaxAge),
+		MaxBytes: p.MaxBytes,
+	}
+	if !p.Now.IsZero() {
+		m.NowNs = p.Now.UnixNano()
+	}
+	return m
+}
+
+func policyFromProto(m *storagev1.RetainRequest) storage.RetainPolicy {
+	p := storage.RetainPolicy{
+		Ceiling:  m.GetCeiling(),
+		MaxAge:   time.Duration(m.GetMaxAgeNs()),
+		MaxBytes: m.GetMaxBytes(),
+	}
+	if m.GetNowNs() != 0 {
+		p.Now = time.Unix(0, m.GetNowNs())
+	}
+	return p
+}
+
+func infoToProto(i storage.Info) *pluginv1.InfoResponse {
+	m := &pluginv1.InfoResponse{Kind: KindStorage, Name: i.Name, Version: i.Version, About: i.About}
+	for _, s := range i.Settings {
+		m.Settings = append(m.Settings, &pluginv1.Setting{
+			Name: s.Name, About: s.About, Default: s.Default, Secret: s.Secret,
+		})
+	}
+	return m
+}
+
+func infoFromProto(m *pluginv1.InfoResponse) (storage.Info, error) {
+	if m.GetKind() != KindStorage {
+		return storage.Info{}, fmt.Errorf("plugin %q is of kind %q, not %q", m.GetName(), m.GetKind(), KindStorage)
+	}
+	i := storage.Info{Name: m.GetName(), Version: m.GetVersion(), About: m.GetAbout()}
+	for _, s := range m.GetSettings() {
+		i.Settings = append(i.Settings, storage.Setting{
+			Name: s.GetName(), About: s.GetAbout(), Default: s.GetDefault(), Secret: s.GetSecret(),
+		})
+	}
+	return i, nil
+}
+
+func capabilitiesToProto(c storage.Capabilities) *pluginv1.Capabilities {
+	return &pluginv1.Capabilities{Storage: &pluginv1.StorageCapabilities{
+		Survives: pluginv1.Survives(c.Survives),
+		Shared:   c.Shared,
+	}}
+}
+
+func capabilitiesFromProto(m *pluginv1.Capabilities) storage.Capabilities {
+	return storage.Capabilities{
+		Survives: storage.Survives(m.GetStorage().GetSurvives()),
+		Shared:   m.GetStorage().GetShared(),
+	}
+}

@@ -1,0 +1,36 @@
+package plugin
+
+import (
+	goplugin "github.com/hashicorp/go-plugin"
+)
+
+// ProtocolVersion is the major version of the contract that this package
+// speaks: that of the packages brokerd.plugin.v1 and brokerd.storage.v1.
+const ProtocolVersion = 1
+
+// KindStorage is the kind of plugin that serves logs.
+const KindStorage = "storage"
+
+// MaxHandle is the greatest handle that a plugin may give, so that its host has
+// room to mark from which process a handle came.
+const MaxHandle = 1<<40 - 1
+
+const (
+	// cookieKey and cookieValue tell a plugin that a broker started it. They
+	// protect against mistakes, not against anybody.
+	cookieKey   = "BROKERD_PLUGIN_COOKIE"
+	cookieValue = "2f0cf8b9-storage-and-transport"
+
+	// stdinWatchKey is set to 1 when standard input is a pipe whose end means
+	// that the broker is gone.
+	stdinWatchKey = "BROKERD_PLUGIN_STDIN_WATCH"
+)
+
+// handshake is what both sides must agree on before anything else.
+func handshake() goplugin.HandshakeConfig {
+	return goplugin.HandshakeConfig{
+		ProtocolVersion:  ProtocolVersion,
+		MagicCookieKey:   cookieKey,
+		MagicCookieValue: cookieValue,
+	}
+}

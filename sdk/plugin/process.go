@@ -1,0 +1,206 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+)
+
+// DefaultStartTimeout bounds the time from launching a process to its handshake.
+const DefaultStartTimeout = 10 * time.Second
+
+// socketNameBytesMax is what go-plugin puts after SocketDir in a socket's path,
+// and socketPathBytesMax what every Unix lets a path have.
+const (
+	socketNameBytesMax = 48
+	socketPathBytesMax = 103
+)
+
+// LaunchConfig says which process to launch, and how.
+type LaunchConfig struct {
+	// Path is the executable. Empty means the executable of this very process,
+	// also when the file has been replaced since.
+	Path string
+	Args []string
+	// Env names the variables that the process may see of this one's
+	// environment, beside DefaultEnv. A name that ends in * is a prefix.
+	Env []string
+	// SocketDir is where a directory of mode 0700 for the socket is made, and
+	// removed at the end. It must exist. Empty means the system's directory for
+	// temporary files.
+	SocketDir string
+	// Checksum is the SHA-256 that the executable must have. Empty: not checked.
+	Checksum []byte
+	// Logger gets the lines that the process writes. Nil drops them.
+	Logger *slog.Logger
+	// StartTimeout and CallTimeout have defaults.
+	StartTimeout time.Duration
+	CallTimeout  time.Duration
+}
+
+// DefaultEnv is what every plugin may see of the environment.
+func DefaultEnv() []string {
+	return []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR",
+		"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"}
+}
+
+// Process is a plugin that runs. Whoever launched it calls Kill in the end, also
+// when it has died by itself: that frees the socket's directory and returns only
+// when the process is reaped and nothing of it is left in this one.
+type Process struct {
+	*Client
+	client *goplugin.Client
+	run    *childRunner
+	kill   sync.Once
+}
+
+// Launch starts a plugin and agrees with it on the version of the contract. The
+// error is one sentence for an operator. When ctx ends first, the process is
+// killed.
+func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
+	if cfg.StartTimeout <= 0 {
+		cfg.StartTimeout = DefaultStartTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.SocketDir == "" {
+		cfg.SocketDir = os.TempDir()
+	}
+	if n := len(cfg.SocketDir) + socketNameBytesMax; n > socketPathBytesMax {
+		return nil, fmt.Errorf("the directory for plugin sockets %q is too long: at most %d bytes fit into the path of a socket",
+			cfg.SocketDir, socketPathBytesMax-socketNameBytesMax)
+	}
+	image, err := openExecutable(cfg.Path, cfg.Checksum)
+	if err != nil {
+		return nil, err
+	}
+	defer image.close()
+
+	run := newChildRunner(image, cfg)
+	p := &Process{run: run}
+	p.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{ProtocolVersion: {KindStorage: &served1{}}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     cfg.StartTimeout,
+		Logger:           hclog.NewNullLogger(),
+		GRPCDialOptions:  DialOptions(),
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: cfg.SocketDir},
+		SyncStdout:       run.stdoutLog,
+		SyncStderr:       run.stderrSyncLog,
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			run.adopt(cmd.Env)
+			return run, nil
+		},
+	})
+	// A process that stops in the middle of the handshake would hold go-plugin
+	// for longer than ctx allows.
+	unwatch := context.AfterFunc(ctx, run.killNow)
+	conn, err := p.connect()
+	if !unwatch() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		p.Kill()
+		return nil, p.startError(ctx, image.name, err)
+	}
+	p.Client = NewClient(conn, cfg.CallTimeout)
+	return p, nil
+}
+
+// connect starts the process and returns the connection to it.
+func (p *Process) connect() (*grpc.ClientConn, error) {
+	protocol, err := p.client.Client()
+	if err != nil {
+		return nil, err
+	}
+	c, ok := protocol.(*goplugin.GRPCClient)
+	if !ok {
+		return nil, errors.New("it does not speak gRPC")
+	}
+	return c.Conn, nil
+}
+
+// startError says in one sentence why a start failed.
+func (p *Process) startError(ctx context.Context, name string, err error) error {
+	name = filepath.Base(name)
+	last := ""
+	if line := p.run.stderrLog.lastLine(); line != "" {
+		last = fmt.Sprintf("; the last that it said: %q", line)
+	}
+	switch exit := p.run.exitedByItself(); {
+	case ctx.Err() != nil:
+		return fmt.Errorf("start plugin %s: %w%s", name, ctx.Err(), last)
+	case exit != "":
+		return fmt.Errorf("start plugin %s: it ended before it was ready (%s)%s", name, exit, last)
+	default:
+		return fmt.Errorf("start plugin %s: %w%s", name, firstLine(err), last)
+	}
+}
+
+// Pid returns the process's ID, for people. It is never used to send signals.
+func (p *Process) Pid() int { return p.run.pid() }
+
+// Done is closed when the process has ended and was reaped.
+func (p *Process) Done() <-chan struct{} { return p.run.reaped }
+
+// Exit says how the process ended, once Done is closed: "exit status 1".
+func (p *Process) Exit() string { return p.run.exit() }
+
+// Drain shuts the plugin's store down, waits for the process to end, and kills
+// it when ctx ends first. Kill is still to be called.
+func (p *Process) Drain(ctx context.Context) error {
+	err := p.Client.Drain(ctx)
+	if err == nil {
+		p.run.closeStdin()
+		select {
+		case <-p.Done():
+			return nil
+		case <-ctx.Done():
+			err = fmt.Errorf("wait for the plugin to end: %w", ctx.Err())
+		}
+	}
+	p.run.killNow()
+	<-p.Done()
+	return err
+}
+
+// Kill ends the process at once and returns when it is reaped and its socket's
+// directory is removed. It may be called more than once.
+func (p *Process) Kill() {
+	p.kill.Do(func() {
+		p.run.killNow()
+		// The process is dead before go-plugin is told, so that none of its
+		// waiting for a graceful end applies.
+		if p.run.started() {
+			<-p.run.reaped
+		}
+		p.client.Kill()
+		p.run.wait()
+	})
+}
+
+// firstLine cuts an error's text to its first line.
+func firstLine(err error) error {
+	text := err.Error()
+	for i, r := range text {
+		if r == '\n' {
+			return errors.New(text[:i])
+		}
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// ErrNotLaunched says that the process was started by hand.
+var ErrNotLaunched = errors.New("this is a plugin of brokerd: the broker starts it; " +
+	"put it into the broker's plugin directory and name it in the configuration")
+
+const (
+	// drainTimeout bounds the drain after SIGTERM; the broker's own drain has a
+	// deadline of the broker's.
+	drainTimeout = 10 * time.Second
+	// answerGrace is how long the answer to Drain may take to leave. A broker
+	// that has it closes standard input, which ends the process sooner.
+	answerGrace = 250 * time.Millisecond
+)
+
+// ServeStorage serves p to the broker that started this process, and returns
+// when the broker no longer needs it. It is all that a plugin's main has to do.
+//
+// It takes over the process: standard output (what is printed there afterwards
+// goes to the broker's log), SIGINT, which is ignored, and SIGTERM, which shuts
+// the store down and ends. When the broker dies the process exits at once,
+// without a word to p: a store must stand that as it stands kill -9.
+func ServeStorage(p storage.Provider) error {
+	if os.Getenv(cookieKey) != cookieValue {
+		return ErrNotLaunched
+	}
+	if os.Getenv(stdinWatchKey) == "1" {
+		go exitWithBroker(os.Stdin)
+	}
+	var served atomic.Pointer[grpc.Server]
+	stop := func() {
+		if g := served.Load(); g != nil {
+			g.Stop()
+		}
+	}
+	drained := make(chan struct{}, 1)
+	server := NewStorageServer(p, func() {
+		select {
+		case drained <- struct{}{}:
+		default:
+		}
+	})
+	go stopOnSignal(server, drained, stop)
+
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{
+			ProtocolVersion: {KindStorage: &served1{register: server.Register}},
+		},
+		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
+			g := grpc.NewServer(append(opts, ServerOptions()...)...)
+			served.Store(g)
+			return g
+		},
+		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: os.Stderr, JSONFormat: true}),
+	})
+	return nil
+}
+
+// exitWithBroker ends the process when the pipe that the broker holds ends.
+func exitWithBroker(stdin io.Reader) {
+	_, _ = io.Copy(io.Discard, stdin)
+	os.Exit(0)
+}
+
+// stopOnSignal waits for SIGTERM or a drain by the broker, and ends serving.
+func stopOnSignal(server *StorageServer, drained <-chan struct{}, stop func()) {
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	select {
+	case <-drained:
+		<-time.After(answerGrace)
+	case <-term:
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		if err := server.Shut(ctx); err != nil {
+			NewLogger(os.Stderr, nil).Error("shut down after SIGTERM", "err", err)
+		}
+	}
+	stop()
+}
+
+// served1 is version 1 of the contract, as go-plugin wants to be told of it.
+type served1 struct {
+	goplugin.NetRPCUnsupportedPlugin
+	register func(grpc.ServiceRegistrar)
+}
+
+// GRPCServer implements go-plugin's GRPCPlugin.
+func (s *served1) GRPCServer(_ *goplugin.GRPCBroker, g *grpc.Server) error {
+	s.register(g)
+	return nil
+}
+
+// GRPCClient implements go-plugin's GRPCPlugin. The launcher uses the connection
+// itself.
+func (s *served1) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (interface{}, error) {
+	return nil, errors.New("not used")
+}

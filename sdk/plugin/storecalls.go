@@ -1,0 +1,409 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	storagev1 "github.com/brokerd/brokerd/sdk/proto/storage/v1"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// Capabilities implements storage.Store.
+func (s *Store) Capabilities() storage.Capabilities { return s.capabilities }
+
+// begin gives a call its deadline, and refuses it when the store is lost.
+func (s *Store) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if err := s.lane.died(); err != nil {
+		return ctx, func() {}, err
+	}
+	ctx, cancel := withDefault(ctx, s.client.callTimeout)
+	return ctx, cancel, nil
+}
+
+// after is begin for a call that must find the appends of handles done.
+func (s *Store) after(ctx context.Context, handles ...storage.Handle) (context.Context, context.CancelFunc, error) {
+	ctx, cancel, err := s.begin(ctx)
+	if err == nil {
+		err = s.lane.barrier(ctx, handles)
+	}
+	return ctx, cancel, err
+}
+
+// Append implements storage.Store.
+func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
+	if err := sizeError(len(req.Data), len(req.Batches)); err != nil {
+		done(storage.AppendResult{}, err)
+		return
+	}
+	c := &call{
+		req:  request{head: head{kind: kindAppend, handle: req.Handle}, append: req},
+		cost: int64(len(req.Data)),
+		done: func(a answer) { done(a.append, a.err) },
+	}
+	var limit time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		c.req.timeout = max(time.Until(at), time.Millisecond)
+	} else {
+		limit = s.client.callTimeout
+		c.req.timeout = limit
+	}
+	_ = s.lane.submit(ctx, c, limit) // appends always complete
+}
+
+// sizeError refuses what does not fit into a frame.
+func sizeError(data, batches int) error {
+	if n := headBytes + appendBodyBytes + batches*infoBytes + data; n > maxFrameBytes || n < 0 {
+		return storage.Errorf(storage.ErrInvalid, "%d bytes are more than the %d that a frame carries", n, maxFrameBytes)
+	}
+	return nil
+}
+
+// do sends a request over the data stream and waits for its answer.
+func (s *Store) do(ctx context.Context, req request, bytes int) (answer, error) {
+	at, _ := ctx.Deadline()
+	req.timeout = max(time.Until(at), time.Millisecond)
+	return s.lane.do(ctx, req, int64(bytes))
+}
+
+// Read implements storage.Store.
+func (s *Store) Read(ctx context.Context, req storage.ReadRequest) (storage.ReadResult, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return storage.ReadResult{}, err
+	}
+	req.MaxBytes = min(max(req.MaxBytes, 0), maxFrameBytes-headBytes-answerBodyBytes-readAnswerBytes)
+	a, err := s.do(ctx, request{head: head{kind: kindRead, handle: req.Handle}, read: req}, req.MaxBytes)
+	if err != nil {
+		return storage.ReadResult{}, err
+	}
+	return a.read, nil
+}
+
+// Replace implements storage.Store.
+func (s *Store) Replace(ctx context.Context, req storage.ReplaceRequest) error {
+	if err := sizeError(len(req.Data), len(req.Batches)); err != nil {
+		return err
+	}
+	ctx, cancel, err := s.after(ctx, req.Handle)
+	defer cancel()
+	if err != nil {
+		return err
+	}
+	_, err = s.do(ctx, request{head: head{kind: kindReplace, handle: req.Handle}, replace: req}, len(req.Data))
+	return err
+}
+
+// Open implements storage.Store.
+func (s *Store) Open(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult {
+	results := make([]storage.OpenResult, len(specs))
+	fail := func(err error) []storage.OpenResult {
+		for i := range results {
+			results[i] = storage.OpenResult{Err: err}
+		}
+		return results
+	}
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return fail(err)
+	}
+	req := &storagev1.OpenRequest{}
+	for _, spec := range specs {
+		req.Specs = append(req.Specs, openSpecToProto(spec))
+	}
+	m, err := s.rpc.Open(ctx, req)
+	if err != nil {
+		return fail(callError(ctx, "open logs", err))
+	}
+	if len(m.GetResults()) != len(specs) {
+		return fail(countError("open logs", len(m.GetResults()), len(specs)))
+	}
+	for i, r := range m.GetResults() {
+		results[i] = openResultFromProto(r)
+	}
+	s.opened(specs, results)
+	return results
+}
+
+// opened remembers the handle of each log, and lets go of its earlier one.
+func (s *Store) opened(specs []storage.OpenSpec, results []storage.OpenResult) {
+	var old []storage.Handle
+	s.mu.Lock()
+	for i, r := range results {
+		if r.Err != nil {
+			continue
+		}
+		if h, ok := s.handles[specs[i].ID]; ok {
+			old = append(old, h)
+		}
+		s.handles[specs[i].ID] = r.Handle
+	}
+	s.mu.Unlock()
+	for _, h := range old {
+		s.lane.forget(h)
+	}
+}
+
+// countError is a plugin that answered for another number of logs.
+func countError(act string, got, want int) error {
+	return fmt.Errorf("%s: %w: the plugin answered for %d of %d", act, storage.ErrGone, got, want)
+}
+
+func handlesToProto(in []storage.Handle) []uint64 {
+	out := make([]uint64, len(in))
+	for i, h := range in {
+		out[i] = uint64(h)
+	}
+	return out
+}
+
+// Close implements storage.Store.
+func (s *Store) Close(ctx context.Context, handles []storage.Handle) []error {
+	errs := make([]error, len(handles))
+	fail := func(err error) []error {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	ctx, cancel, err := s.after(ctx, handles...)
+	defer cancel()
+	if err != nil {
+		return fail(err)
+	}
+	m, err := s.rpc.Close(ctx, &storagev1.CloseRequest{Handles: handlesToProto(handles)})
+	if err != nil {
+		return fail(callError(ctx, "close logs", err))
+	}
+	if len(m.GetErrors()) != len(handles) {
+		return fail(countError("close logs", len(m.GetErrors()), len(handles)))
+	}
+	for i, e := range m.GetErrors() {
+		errs[i] = errorFromProto(e)
+		s.lane.forget(handles[i])
+	}
+	return errs
+}
+
+// Flush implements storage.Store.
+func (s *Store) Flush(ctx context.Context, handles []storage.Handle) []storage.FlushResult {
+	results := make([]storage.FlushResult, len(handles))
+	fail := func(err error) []storage.FlushResult {
+		for i := range results {
+			results[i].Err = err
+		}
+		return results
+	}
+	ctx, cancel, err := s.after(ctx, handles...)
+	defer cancel()
+	if err != nil {
+		return fail(err)
+	}
+	m, err := s.rpc.Flush(ctx, &storagev1.FlushRequest{Handles: handlesToProto(handles)})
+	if err != nil {
+		return fail(callError(ctx, "flush logs", err))
+	}
+	if len(m.GetResults()) != len(handles) {
+		return fail(countError("flush logs", len(m.GetResults()), len(handles)))
+	}
+	for i, r := range m.GetResults() {
+		results[i] = storage.FlushResult{Durable: r.GetDurable(), Err: errorFromProto(r.GetError())}
+	}
+	return results
+}
+
+// List implements storage.Store.
+func (s *Store) List(ctx context.Context) ([]storage.LogInfo, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.rpc.List(ctx, &storagev1.ListRequest{})
+	if err != nil {
+		return nil, callError(ctx, "list logs", err)
+	}
+	if err := errorFromProto(m.GetError()); err != nil {
+		return nil, err
+	}
+	logs := make([]storage.LogInfo, 0, len(m.GetLogs()))
+	for _, l := range m.GetLogs() {
+		id, err := logIDFromProto(l.GetId())
+		if err != nil {
+			return nil, fmt.Errorf("list logs: %w", err)
+		}
+		logs = append(logs, storage.LogInfo{ID: id, Label: l.GetLabel(), Bytes: l.GetBytes()})
+	}
+	return logs, nil
+}
+
+// Delete implements storage.Store.
+func (s *Store) Delete(ctx context.Context, id storage.LogID) error {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return err
+	}
+	m, err := s.rpc.Delete(ctx, &storagev1.DeleteRequest{Id: logIDToProto(id)})
+	if err != nil {
+		return callError(ctx, "delete a log", err)
+	}
+	if err := errorFromProto(m.GetError()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	h, ok := s.handles[id]
+	delete(s.handles, id)
+	s.mu.Unlock()
+	if ok {
+		s.lane.forget(h)
+	}
+	return nil
+}
+
+// Scan implements storage.Store.
+func (s *Store) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.BatchInfo, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.rpc.Scan(ctx, &storagev1.ScanRequest{
+		Handle:     uint64(req.Handle),
+		Offset:     req.Offset,
+		UpTo:       req.UpTo,
+		MaxBatches: int32(min(max(req.MaxBatches, -1), 1<<30)),
+	})
+	if err != nil {
+		return nil, callError(ctx, "scan a log", err)
+	}
+	if err := errorFromProto(m.GetError()); err != nil {
+		return nil, err
+	}
+	batches := make([]storage.BatchInfo, 0, len(m.GetBatches()))
+	for _, b := range m.GetBatches() {
+		batches = append(batches, batchInfoFromProto(b))
+	}
+	return batches, nil
+}
+
+// Truncate implements storage.Store.
+func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int32, to int64) (int64, error) {
+	ctx, cancel, err := s.after(ctx, h)
+	defer cancel()
+	if err != nil {
+		return 0, err
+	}
+	m, err := s.rpc.Truncate(ctx, &storagev1.TruncateRequest{Handle: uint64(h), LeaderEpoch: leaderEpoch, To: to})
+	if err != nil {
+		return 0, callError(ctx, "truncate a log", err)
+	}
+	return m.GetLeo(), errorFromProto(m.GetError())
+}
+
+// Trim implements storage.Store.
+func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return 0, err
+	}
+	m, err := s.rpc.Trim(ctx, &storagev1.TrimRequest{Handle: uint64(h), To: to})
+	if err != nil {
+		return 0, callError(ctx, "trim a log", err)
+	}
+	return m.GetLogStart(), errorFromProto(m.GetError())
+}
+
+// Retain implements storage.Store.
+func (s *Store) Retain(ctx context.Context, h storage.Handle, policy storage.RetainPolicy) (storage.RetainResult, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return storage.RetainResult{}, err
+	}
+	m, err := s.rpc.Retain(ctx, policyToProto(h, policy))
+	if err != nil {
+		return storage.RetainResult{}, callError(ctx, "retain a log", err)
+	}
+	return storage.RetainResult{
+		LogStart:     m.GetLogStart(),
+		FreedBytes:   m.GetFreedBytes(),
+		LogBytes:     m.GetLogBytes(),
+		OldestAge:    time.Duration(m.GetOldestAgeNs()),
+		FutureStamps: int(m.GetFutureStamps()),
+	}, errorFromProto(m.GetError())
+}
+
+// FindTimestamp implements storage.Store.
+func (s *Store) FindTimestamp(ctx context.Context, q storage.TimestampQuery) (storage.BatchInfo, bool, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return storage.BatchInfo{}, false, err
+	}
+	m, err := s.rpc.FindTimestamp(ctx, &storagev1.FindTimestampRequest{
+		Handle:    uint64(q.Handle),
+		Kind:      storagev1.TimestampKind(q.Kind),
+		Timestamp: q.Timestamp,
+		UpTo:      q.UpTo,
+	})
+	if err != nil {
+		return storage.BatchInfo{}, false, callError(ctx, "find a timestamp", err)
+	}
+	if err := errorFromProto(m.GetError()); err != nil || !m.GetFound() {
+		return storage.BatchInfo{}, false, err
+	}
+	return batchInfoFromProto(m.GetBatch()), true, nil
+}
+
+// PutBlob implements storage.Store.
+func (s *Store) PutBlob(ctx context.Context, h storage.Handle, name string, b storage.Blob) error {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return err
+	}
+	m, err := s.rpc.PutBlob(ctx, &storagev1.PutBlobRequest{
+		Handle: uint64(h),
+		Name:   wireText(name),
+		Blob:   &storagev1.Blob{Offset: b.Offset, Data: b.Data},
+	})
+	if err != nil {
+		return callError(ctx, "put a blob", err)
+	}
+	return errorFromProto(m.GetError())
+}
+
+// GetBlob implements storage.Store.
+func (s *Store) GetBlob(ctx context.Context, h storage.Handle, name string) (storage.Blob, bool, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return storage.Blob{}, false, err
+	}
+	m, err := s.rpc.GetBlob(ctx, &storagev1.GetBlobRequest{Handle: uint64(h), Name: wireText(name)})
+	if err != nil {
+		return storage.Blob{}, false, callError(ctx, "get a blob", err)
+	}
+	if err := errorFromProto(m.GetError()); err != nil || !m.GetFound() {
+		return storage.Blob{}, false, err
+	}
+	return storage.Blob{Offset: m.GetBlob().GetOffset(), Data: m.GetBlob().GetData()}, true, nil
+}
+
+// Usage implements storage.Store.
+func (s *Store) Usage(ctx context.Context) (storage.Usage, error) {
+	ctx, cancel, err := s.begin(ctx)
+	defer cancel()
+	if err != nil {
+		return storage.Usage{}, err
+	}
+	m, err := s.rpc.Usage(ctx, &storagev1.UsageRequest{})
+	if err != nil {
+		return storage.Usage{}, callError(ctx, "ask for room", err)
+	}
+	return storage.Usage{Total: m.GetTotal(), Free: m.GetFree()}, errorFromProto(m.GetError())
+}
