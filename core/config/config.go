@@ -47,6 +47,16 @@ const (
 	FlushInterval FlushPolicy = "interval"
 )
 
+// ReplicationPolicy says what becomes of a topic that wants more replicas than
+// there are brokers.
+type ReplicationPolicy string
+
+// The replication policies.
+const (
+	ReplicationTarget ReplicationPolicy = "target" // made with what there is
+	ReplicationStrict ReplicationPolicy = "strict" // refused
+)
+
 // Cluster says how this node finds or founds its cluster.
 type Cluster struct {
 	Name      string   // for people; the identity is a random ID
@@ -59,6 +69,7 @@ type Cluster struct {
 type Topics struct {
 	Partitions         int32
 	ReplicationFactor  int16
+	Policy             ReplicationPolicy
 	OffsetsReplication int16
 	OffsetsPartitions  int32
 	TxnReplication     int16
@@ -71,13 +82,11 @@ type Topics struct {
 
 // Server limits what clients may hold open and ask.
 type Server struct {
-	RequestBytesMax     int64
-	IdleMax             time.Duration
-	ConnectionsMax      int
-	ConnectionsPerIPMax int
-	QueuedRequestsMax   int // of one connection
-	FetchBytesMax       int64
-	FetchSessionsMax    int
+	RequestBytesMax  int64
+	IdleMax          time.Duration
+	ConnectionsMax   int
+	FetchBytesMax    int64
+	FetchSessionsMax int
 }
 
 // Replicas are the habits of partition replicas.
@@ -140,6 +149,7 @@ func Default() Config {
 		Topics: Topics{
 			Partitions:         1,
 			ReplicationFactor:  3,
+			Policy:             ReplicationTarget,
 			OffsetsReplication: 3,
 			OffsetsPartitions:  50,
 			TxnReplication:     3,
@@ -148,13 +158,11 @@ func Default() Config {
 			Properties:         defaultProperties(),
 		},
 		Server: Server{
-			RequestBytesMax:     100 << 20,
-			IdleMax:             10 * time.Minute,
-			ConnectionsMax:      10000,
-			ConnectionsPerIPMax: 10000,
-			QueuedRequestsMax:   500,
-			FetchBytesMax:       55 << 20,
-			FetchSessionsMax:    1000,
+			RequestBytesMax:  100 << 20,
+			IdleMax:          10 * time.Minute,
+			ConnectionsMax:   8192,
+			FetchBytesMax:    55 << 20,
+			FetchSessionsMax: 1000,
 		},
 		Replicas: Replicas{
 			FlushInterval:      time.Second,

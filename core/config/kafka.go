@@ -49,6 +49,8 @@ func kafkaKeys() []foreign {
 		{"socket.send.buffer.bytes", false, sized},
 		{"socket.receive.buffer.bytes", false, sized},
 		{"socket.listen.backlog.size", false, sized},
+		{"queued.max.requests", false, "`memory` is the budget of all requests"},
+		{"max.connections.per.ip", false, notYet},
 		{"queued.max.request.bytes", false, "`memory` is the budget of all requests"},
 		{"log.flush.scheduler.interval.ms", false, "say `flush: interval` and `log.flush.interval.ms` instead"},
 		{"log.flush.", false, "recovery points are kept by the store"},

@@ -155,9 +155,9 @@ func (l *loader) readEnvironment() {
 }
 
 // injected reports whether Kubernetes or Docker links put a variable there for
-// a service that is named brokerd, or a plugin's host did.
+// a service that is named brokerd, or that it is for a plugin or a client.
 func injected(key string) bool {
-	for _, prefix := range []string{"SERVICE_", "PORT", "PLUGIN_", "NAME"} {
+	for _, prefix := range []string{"SERVICE_", "PORT", "PLUGIN_", "NAME", "BOOTSTRAP_SERVER"} {
 		if strings.HasPrefix(key, envPrefix+prefix) {
 			return true
 		}

@@ -74,6 +74,10 @@ func topicSettings() []setting {
 			field: func(c *Config) field { return intField[int32]{&c.Topics.Partitions} }},
 		{name: "default.replication.factor", about: "replicas aimed at; with fewer brokers a topic is made with what there is",
 			field: func(c *Config) field { return intField[int16]{&c.Topics.ReplicationFactor} }},
+		{name: "replication.policy", about: "target: with too few brokers a topic is made with fewer replicas, marked, and raised later; strict: refused",
+			field: func(c *Config) field {
+				return choiceField[ReplicationPolicy]{&c.Topics.Policy, []string{string(ReplicationTarget), string(ReplicationStrict)}}
+			}},
 		{name: "offsets.topic.replication.factor", about: "replicas aimed at for committed offsets",
 			field: func(c *Config) field { return intField[int16]{&c.Topics.OffsetsReplication} }},
 		{name: "offsets.topic.num.partitions", about: "partitions of the topic of committed offsets",
@@ -95,10 +99,6 @@ func limitSettings() []setting {
 			field: func(c *Config) field { return durationField{&c.Server.IdleMax} }},
 		{name: "max.connections", about: "connections at a time",
 			field: func(c *Config) field { return intField[int]{&c.Server.ConnectionsMax} }},
-		{name: "max.connections.per.ip", about: "connections at a time from one address",
-			field: func(c *Config) field { return intField[int]{&c.Server.ConnectionsPerIPMax} }},
-		{name: "queued.max.requests", about: "requests of one connection that may wait for their answers",
-			field: func(c *Config) field { return intField[int]{&c.Server.QueuedRequestsMax} }},
 		{name: "fetch.max.bytes", about: "most records in one answer",
 			field: func(c *Config) field { return bytesField[int64]{&c.Server.FetchBytesMax, false} }},
 		{name: "max.incremental.fetch.session.cache.slots", about: "fetch sessions that are remembered",

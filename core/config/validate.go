@@ -125,8 +125,6 @@ func (c Config) checkLimits(k *checker) {
 	k.check(s.RequestBytesMax >= 1024 && s.RequestBytesMax <= 1<<31-1, "socket.request.max.bytes", "%d is out of range; give 1024 to 2147483647", s.RequestBytesMax)
 	k.check(s.RequestBytesMax <= c.Memory, "socket.request.max.bytes", "%d is more than memory (%s), so that such a request could never be read; lower it, or raise the other", s.RequestBytesMax, FormatBytes(c.Memory))
 	k.check(s.ConnectionsMax >= 1, "max.connections", "%d is too few; give at least 1", s.ConnectionsMax)
-	k.check(s.ConnectionsPerIPMax >= 1, "max.connections.per.ip", "%d is too few; give at least 1", s.ConnectionsPerIPMax)
-	k.check(s.QueuedRequestsMax >= 1, "queued.max.requests", "%d is too few; give at least 1", s.QueuedRequestsMax)
 	k.check(s.FetchBytesMax >= 1024, "fetch.max.bytes", "%d is too little; give at least 1024", s.FetchBytesMax)
 	k.check(s.FetchSessionsMax >= 0, "max.incremental.fetch.session.cache.slots", "%d is negative", s.FetchSessionsMax)
 	r := c.Replicas
