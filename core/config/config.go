@@ -3,14 +3,12 @@ package config
 import (
 	"encoding/json"
 	"time"
-
-	"github.com/brokerd/brokerd/core/model"
 )
 
 // Config is everything that a broker is told. Default makes one; Load layers
 // the operator's wishes over it. It is a value: nothing changes it afterwards.
 type Config struct {
-	NodeID model.NodeID
+	NodeID int32
 	Rack   string
 	// Listeners are bound; Advertised are told to clients, by listener name. A
 	// listener that is not advertised by hand advertises itself (see Advertise).

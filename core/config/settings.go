@@ -3,8 +3,6 @@ package config
 import (
 	"strings"
 	"time"
-
-	"github.com/brokerd/brokerd/core/model"
 )
 
 // setting is one row of the table of everything that can be said.
@@ -42,7 +40,7 @@ func settings() []setting {
 func nodeSettings() []setting {
 	return []setting{
 		{name: "node.id", about: "this broker's number in its cluster; it never changes",
-			field: func(c *Config) field { return intField[model.NodeID]{&c.NodeID} }},
+			field: func(c *Config) field { return intField[int32]{&c.NodeID} }},
 		{name: "broker.rack", about: "the rack or zone; replicas are spread over racks",
 			field: func(c *Config) field { return stringField[string]{&c.Rack} }},
 		{name: "listeners", about: "what is bound: NAME://host:port, several with commas",

@@ -62,10 +62,55 @@ func (b Broker) Ready(ready bool) {
 	b.m.set(brokerReady, n)
 }
 
-// Holds says how many replicas the broker has, how many of them do not serve,
-// and how many warnings stand.
-func (b Broker) Holds(replicas, offline, warnings int) {
+// Holds says how many replicas the broker has, and how many warnings stand.
+func (b Broker) Holds(replicas, warnings int) {
 	b.m.set(brokerPartitions, float64(replicas))
-	b.m.set(brokerPartitionsDown, float64(offline))
 	b.m.set(brokerWarnings, float64(warnings))
+}
+
+// Replica counts what replicas tell (core/replica's Events).
+type Replica struct{ m *Metrics }
+
+// Replica returns the counter of the replicas' events.
+func (m *Metrics) Replica() Replica { return Replica{m} }
+
+// Stored counts an append that a store took.
+func (r Replica) Stored(batches, bytes int, took time.Duration) {
+	r.m.add(replicaStoredBatches, float64(batches))
+	r.m.add(replicaStoredBytes, float64(bytes))
+	r.m.observe(replicaStoreSeconds, took.Seconds())
+}
+
+// Reopened counts a log that was opened again.
+func (r Replica) Reopened(topic string) { r.m.add(replicaReopened, 1, topic) }
+
+// Lost counts acknowledged records that are no longer there.
+func (r Replica) Lost(topic string, records int64) { r.m.add(replicaLost, float64(records), topic) }
+
+// Offline says how many replicas do not serve.
+func (r Replica) Offline(replicas int) { r.m.set(replicaOffline, float64(replicas)) }
+
+// Quarantined says how many logs the metadata does not know.
+func (r Replica) Quarantined(logs int) { r.m.set(replicaQuarantined, float64(logs)) }
+
+// Server counts what the server of client connections tells.
+type Server struct{ m *Metrics }
+
+// Server returns the counter of the server's events.
+func (m *Metrics) Server() Server { return Server{m} }
+
+// ConnectionOpened counts a connection.
+func (s Server) ConnectionOpened(listener string) { s.m.shift(serverConnections, 1, listener) }
+
+// ConnectionClosed counts its end.
+func (s Server) ConnectionClosed(listener, reason string) {
+	s.m.shift(serverConnections, -1, listener)
+	s.m.add(serverClosed, 1, listener, reason)
+}
+
+// RequestServed counts a request whose reply was sent.
+func (s Server) RequestServed(listener string, key int16, took time.Duration, bytesIn, bytesOut int) {
+	s.m.observe(serverRequestSeconds, took.Seconds(), kmsg.NameForKey(key))
+	s.m.add(serverBytesIn, float64(bytesIn), listener)
+	s.m.add(serverBytesOut, float64(bytesOut), listener)
 }

@@ -68,6 +68,10 @@ func (m *Metrics) set(name string, n float64, values ...string) {
 	m.gauges[name].WithLabelValues(m.labels.bound(name, values)...).Set(n)
 }
 
+func (m *Metrics) shift(name string, n float64, values ...string) {
+	m.gauges[name].WithLabelValues(m.labels.bound(name, values)...).Add(n)
+}
+
 func (m *Metrics) observe(name string, n float64, values ...string) {
 	m.histograms[name].WithLabelValues(m.labels.bound(name, values)...).Observe(n)
 }

@@ -32,11 +32,22 @@ const (
 	apiFetchSessions     = "brokerd_api_fetch_sessions_count"
 	apiEvictedSessions   = "brokerd_api_fetch_sessions_evicted_total"
 	apiClients           = "brokerd_api_client_connections_total"
+	replicaStoredBatches = "brokerd_replica_stored_batches_total"
+	replicaStoredBytes   = "brokerd_replica_stored_bytes_total"
+	replicaStoreSeconds  = "brokerd_replica_store_append_seconds"
+	replicaReopened      = "brokerd_replica_logs_reopened_total"
+	replicaLost          = "brokerd_replica_lost_records_total"
+	replicaOffline       = "brokerd_replica_offline_count"
+	replicaQuarantined   = "brokerd_replica_quarantined_logs_count"
+	serverConnections    = "brokerd_server_connections_count"
+	serverClosed         = "brokerd_server_connections_closed_total"
+	serverRequestSeconds = "brokerd_server_request_seconds"
+	serverBytesIn        = "brokerd_server_received_bytes_total"
+	serverBytesOut       = "brokerd_server_sent_bytes_total"
 	brokerInfo           = "brokerd_broker_info"
 	brokerReady          = "brokerd_broker_ready_state"
 	brokerWarnings       = "brokerd_broker_warnings_count"
 	brokerPartitions     = "brokerd_broker_partitions_count"
-	brokerPartitionsDown = "brokerd_broker_partitions_offline_count"
 )
 
 // Table returns every metric, in the order of the document.
@@ -46,14 +57,25 @@ func Table() []Metric {
 		{brokerReady, Gauge, nil, "1 while the broker serves clients."},
 		{brokerWarnings, Gauge, nil, "Warnings that /v1/status lists now."},
 		{brokerPartitions, Gauge, nil, "Replicas on this broker."},
-		{brokerPartitionsDown, Gauge, nil, "Replicas on this broker that do not serve."},
-		{apiRequestSeconds, Histogram, []string{"api"}, "Time from a request's last byte to its answer, waiting included."},
+		{serverConnections, Gauge, []string{"listener"}, "Connections that are open."},
+		{serverClosed, Counter, []string{"listener", "reason"}, "Connections that ended, by what ended them."},
+		{serverRequestSeconds, Histogram, []string{"api"}, "Time from a request's last byte to the last byte of its reply, sent; a long poll's waiting included."},
+		{serverBytesIn, Counter, []string{"listener"}, "Bytes of requests."},
+		{serverBytesOut, Counter, []string{"listener"}, "Bytes of replies."},
+		{apiRequestSeconds, Histogram, []string{"api"}, "Time in which a request was answered, sending left out; a long poll's waiting included."},
 		{apiProducedRecords, Counter, []string{"topic"}, "Records that producers appended."},
 		{apiProducedBytes, Counter, []string{"topic"}, "Bytes of record batches that producers appended, as they came."},
 		{apiFetchedBytes, Counter, []string{"topic"}, "Bytes of record batches that consumers were given."},
 		{apiFetchSessions, Gauge, nil, "Fetch sessions that are remembered."},
 		{apiEvictedSessions, Counter, nil, "Fetch sessions that made room for others."},
 		{apiClients, Counter, []string{"software", "software_version"}, "Connections by the name that the client's library gave."},
+		{replicaStoredBatches, Counter, nil, "Record batches that stores took."},
+		{replicaStoredBytes, Counter, nil, "Bytes of record batches that stores took."},
+		{replicaStoreSeconds, Histogram, nil, "Time in which a store took an append."},
+		{replicaReopened, Counter, []string{"topic"}, "Logs that were opened again, because the outcome of an append was unknown."},
+		{replicaLost, Counter, []string{"topic"}, "Acknowledged records that a store no longer has. More than 0: find out why."},
+		{replicaOffline, Gauge, nil, "Replicas on this broker that do not serve."},
+		{replicaQuarantined, Gauge, nil, "Logs in stores that the metadata does not know, left alone."},
 	}
 }
 

@@ -82,7 +82,16 @@ func TestEventsAreCounted(t *testing.T) {
 	m.API().FetchSessions(3, true)
 	m.Broker().Is("v1", "c", "1")
 	m.Broker().Ready(true)
-	m.Broker().Holds(5, 1, 2)
+	m.Broker().Holds(5, 2)
+	m.Replica().Stored(2, 100, time.Millisecond)
+	m.Replica().Reopened("t")
+	m.Replica().Lost("t", 3)
+	m.Replica().Offline(1)
+	m.Replica().Quarantined(4)
+	m.Server().ConnectionOpened("L")
+	m.Server().ConnectionOpened("L")
+	m.Server().ConnectionClosed("L", "idle")
+	m.Server().RequestServed("L", 1, time.Second, 10, 20)
 	out := scrape(t, m)
 	for _, want := range []string{
 		`brokerd_api_request_seconds_count{api="Produce"} 1`,
@@ -92,7 +101,18 @@ func TestEventsAreCounted(t *testing.T) {
 		`brokerd_broker_info{broker="1",cluster="c",version="v1"} 1`,
 		`brokerd_broker_ready_state 1`,
 		`brokerd_broker_partitions_count 5`,
-		`brokerd_broker_partitions_offline_count 1`,
+		`brokerd_replica_stored_batches_total 2`,
+		`brokerd_replica_stored_bytes_total 100`,
+		`brokerd_replica_store_append_seconds_count 1`,
+		`brokerd_replica_logs_reopened_total{topic="t"} 1`,
+		`brokerd_replica_lost_records_total{topic="t"} 3`,
+		`brokerd_replica_offline_count 1`,
+		`brokerd_replica_quarantined_logs_count 4`,
+		`brokerd_server_connections_count{listener="L"} 1`,
+		`brokerd_server_connections_closed_total{listener="L",reason="idle"} 1`,
+		`brokerd_server_request_seconds_count{api="Fetch"} 1`,
+		`brokerd_server_received_bytes_total{listener="L"} 10`,
+		`brokerd_server_sent_bytes_total{listener="L"} 20`,
 		`brokerd_broker_warnings_count 2`,
 	} {
 		if !strings.Contains(out, want+"\n") {
