@@ -235,11 +235,10 @@ func (r *childRunner) Wait(context.Context) error {
 	return nil
 }
 
-// Kill implements runner.AttachedRunner.
-func (r *childRunner) Kill(context.Context) error {
-	r.killNow()
-	return nil
-}
+// Kill implements runner.AttachedRunner. It does nothing: go-plugin would kill a
+// process that is about to say why it ends, and whoever launched it kills it
+// anyway.
+func (r *childRunner) Kill(context.Context) error { return nil }
 
 // Stdout implements runner.Runner.
 func (r *childRunner) Stdout() io.ReadCloser { return r.stdout }

@@ -356,8 +356,8 @@ func (c *call) release() {
 // does so at a time; another that comes meanwhile leaves its part to it.
 func (l *lane) drain(q *queue) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if q.busy {
+		l.mu.Unlock()
 		return
 	}
 	q.busy = true
@@ -374,6 +374,7 @@ func (l *lane) drain(q *queue) {
 	if len(q.calls) == 0 {
 		q.calls = nil
 	}
+	l.mu.Unlock()
 }
 
 // barrier waits until every append of the handles that was submitted before has

@@ -20,6 +20,9 @@ import (
 // DefaultStartTimeout bounds the time from launching a process to its handshake.
 const DefaultStartTimeout = 10 * time.Second
 
+// endGrace is how long a process whose start failed may take to end by itself.
+const endGrace = 100 * time.Millisecond
+
 // socketNameBytesMax is what go-plugin puts after SocketDir in a socket's path,
 // and socketPathBytesMax what every Unix lets a path have.
 const (
@@ -52,7 +55,7 @@ type LaunchConfig struct {
 // DefaultEnv is what every plugin may see of the environment.
 func DefaultEnv() []string {
 	return []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR",
-		"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"}
+		"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "GOTRACEBACK", "GORACE", "GOCOVERDIR"}
 }
 
 // Process is a plugin that runs. Whoever launched it calls Kill in the end, also
@@ -115,6 +118,11 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
+		select { // its own end explains more than our kill
+		case <-run.reaped:
+		case <-ctx.Done():
+		case <-time.After(endGrace):
+		}
 		p.Kill()
 		return nil, p.startError(ctx, image.name, err)
 	}

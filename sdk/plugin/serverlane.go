@@ -102,8 +102,9 @@ func (l *serverLane) dispatch(ctx context.Context, unit []byte, buf mem.Buffer) 
 		return ctx.Err()
 	}
 	r, err := parseRequest(unit)
+	to := head{kind: r.kind | kindAnswer, seq: r.seq, handle: r.handle}
 	if err != nil {
-		l.answers <- answer{head: r.head, err: storage.Errorf(storage.ErrInvalid, "%v", err)}
+		l.answers <- answer{head: to, err: storage.Errorf(storage.ErrInvalid, "%v", err)}
 		return nil
 	}
 	switch r.kind {
@@ -111,7 +112,7 @@ func (l *serverLane) dispatch(ctx context.Context, unit []byte, buf mem.Buffer) 
 		buf.Ref() // the store has the bytes until the completion
 		l.store.Append(ctx, r.append, func(res storage.AppendResult, err error) {
 			buf.Free()
-			l.answers <- answer{head: r.head, append: res, err: err}
+			l.answers <- answer{head: to, append: res, err: err}
 		})
 	case kindRead:
 		l.wg.Go(func() {
@@ -121,7 +122,7 @@ func (l *serverLane) dispatch(ctx context.Context, unit []byte, buf mem.Buffer) 
 			if err == nil && len(res.Data) > maxFrameBytes-headBytes-answerBodyBytes-readAnswerBytes {
 				err = storage.Errorf(storage.ErrInvalid, "%d bytes are more than a frame can carry", len(res.Data))
 			}
-			l.answers <- answer{head: r.head, read: res, err: err}
+			l.answers <- answer{head: to, read: res, err: err}
 		})
 	case kindReplace:
 		buf.Ref()
@@ -129,7 +130,7 @@ func (l *serverLane) dispatch(ctx context.Context, unit []byte, buf mem.Buffer) 
 			defer buf.Free()
 			ctx, cancel := withUnitTimeout(ctx, r.head)
 			defer cancel()
-			l.answers <- answer{head: r.head, err: l.store.Replace(ctx, r.replace)}
+			l.answers <- answer{head: to, err: l.store.Replace(ctx, r.replace)}
 		})
 	}
 	return nil

@@ -1,0 +1,157 @@
+package plugintest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/brokerd/brokerd/sdk/plugin"
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/storagetest"
+)
+
+// pipeBytes is the buffer of the connection in memory.
+const pipeBytes = 1 << 20
+
+// GRPC is inner behind the gRPC lane, with everything but the process.
+func GRPC(inner storagetest.Target) storagetest.Target { return &grpcTarget{inner} }
+
+type grpcTarget struct{ storagetest.Target }
+
+func (t *grpcTarget) Name() string { return t.Target.Name() + " over gRPC" }
+
+func (t *grpcTarget) Fresh(ctx context.Context) (storagetest.Backing, error) {
+	inner, err := t.Target.Fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &grpcBacking{Backing: inner, name: t.Target.Name()}, nil
+}
+
+// grpcBacking has a connection and a server for each opening.
+type grpcBacking struct {
+	storagetest.Backing
+	name string
+
+	mu   sync.Mutex
+	open []*Link
+}
+
+// Open opens the inner backing at the far end of a connection.
+func (b *grpcBacking) Open(ctx context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+	link, err := Connect(provider{name: b.name, open: b.Backing.Open})
+	if err != nil {
+		return nil, storage.DirectoryID{}, err
+	}
+	store, dir, err := link.Store(ctx, cfg)
+	if err != nil {
+		link.Break()
+		return nil, dir, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open = append(b.open, link)
+	return store, dir, nil
+}
+
+// cut breaks every connection.
+func (b *grpcBacking) cut() {
+	b.mu.Lock()
+	open := b.open
+	b.open = nil
+	b.mu.Unlock()
+	for _, link := range open {
+		link.Break()
+	}
+}
+
+func (b *grpcBacking) Kill(ctx context.Context) error {
+	b.cut()
+	return b.Backing.Kill(ctx)
+}
+
+func (b *grpcBacking) LosePower(ctx context.Context, seed uint64) error {
+	b.cut()
+	return b.Backing.LosePower(ctx, seed)
+}
+
+func (b *grpcBacking) Remove(ctx context.Context) error {
+	b.cut()
+	return b.Backing.Remove(ctx)
+}
+
+// provider opens by a function.
+type provider struct {
+	name string
+	open func(context.Context, storage.Config) (storage.Store, storage.DirectoryID, error)
+}
+
+func (p provider) Info() storage.Info { return storage.Info{Name: p.name} }
+
+func (p provider) Open(ctx context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+	return p.open(ctx, cfg)
+}
+
+// Link is a client and a server of one provider, connected within this process.
+type Link struct {
+	*plugin.Client
+	conn    *grpc.ClientConn
+	server  *grpc.Server
+	serving sync.WaitGroup
+
+	mu     sync.Mutex
+	stores []*plugin.Store
+}
+
+// Connect serves p and connects to it.
+func Connect(p storage.Provider) (*Link, error) {
+	listener := bufconn.Listen(pipeBytes)
+	conn, err := grpc.NewClient("passthrough:plugin", append(plugin.DialOptions(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return listener.DialContext(ctx)
+		}))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect in memory: %w", err)
+	}
+	l := &Link{
+		Client: plugin.NewClient(conn, 0),
+		conn:   conn,
+		server: grpc.NewServer(plugin.ServerOptions()...),
+	}
+	plugin.NewStorageServer(p, nil).Register(l.server)
+	l.serving.Go(func() { _ = l.server.Serve(listener) }) // ends with Break
+	return l, nil
+}
+
+// Store opens the store at the far end.
+func (l *Link) Store(ctx context.Context, cfg storage.Config) (*plugin.Store, storage.DirectoryID, error) {
+	store, dir, err := l.Client.Store(ctx, cfg)
+	if err != nil {
+		return nil, dir, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stores = append(l.stores, store)
+	return store, dir, nil
+}
+
+// Break ends the connection as the death of the plugin does, and returns when
+// nothing of it runs any more. The provider's store is not told.
+func (l *Link) Break() {
+	l.server.Stop()
+	_ = l.conn.Close()
+	l.mu.Lock()
+	stores := l.stores
+	l.mu.Unlock()
+	for _, s := range stores {
+		s.Abandon()
+	}
+	l.serving.Wait()
+}
+

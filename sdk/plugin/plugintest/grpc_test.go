@@ -1,0 +1,76 @@
+package plugintest_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/brokerd/brokerd/sdk/plugin"
+	"github.com/brokerd/brokerd/sdk/plugin/plugintest"
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+	"github.com/brokerd/brokerd/sdk/storage/storagetest"
+)
+
+// serveArg makes this test binary a plugin.
+const serveArg = "serve-memstore"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == serveArg {
+		if err := plugin.ServeStorage(memstore.NewProvider(memstore.Options{})); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// runKit runs the kit's cases as subtests.
+func runKit(t *testing.T, target storagetest.Target, filter func(string) bool) {
+	t.Helper()
+	report := storagetest.Run(t.Context(), target, storagetest.Options{Filter: filter})
+	for _, r := range report.Results {
+		t.Run(r.Name, func(t *testing.T) {
+			switch r.Status {
+			case storagetest.Passed:
+			case storagetest.NotApplicable:
+				t.Skip(r.Message)
+			default:
+				t.Error(r.Message)
+			}
+		})
+	}
+	if !report.OK() {
+		t.Errorf("the report is not OK: %d passed", report.Count(storagetest.Passed))
+	}
+}
+
+func TestKitOverGRPC(t *testing.T) {
+	runKit(t, plugintest.GRPC(storagetest.Memory(memstore.Options{})), nil)
+}
+
+// TestKitAsProcess runs what a store in memory can show of a process: nothing
+// that opens the same place twice.
+func TestKitAsProcess(t *testing.T) {
+	target := plugintest.Binary(plugintest.BinaryConfig{
+		Name:     "memstore",
+		Launch:   plugin.LaunchConfig{Args: []string{serveArg}},
+		Volatile: true,
+		Fresh: func() (storage.Config, error) {
+			return storage.Config{
+				Settings: memstore.Settings("one"),
+				Identity: storage.Identity{ClusterID: "kit", NodeID: 1},
+			}, nil
+		},
+	})
+	runKit(t, target, func(name string) bool {
+		switch name {
+		case "append-offsets", "append-order", "read-ranges", "scan-headers":
+			return true
+		}
+		return false
+	})
+}
