@@ -19,7 +19,8 @@ const (
 
 // Append is one producer's batch for one partition, already validated by
 // core/batch. Data is the batch; whoever appends it stamps base offset and
-// leader epoch into it, and owns it until done is called.
+// leader epoch into it, and owns it for good: an append whose client has been told
+// that time is up may still be under way.
 type Append struct {
 	Partition Partition
 	Batch     recordbatch.Info

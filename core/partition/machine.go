@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 )
@@ -226,7 +227,7 @@ func (m *Machine) onLead(now time.Time, in *Lead, out *Effects) {
 	}
 	m.lead = *in
 	m.isr = slices.Clone(in.ISR)
-	m.minISR = EffectiveMinISR(m.settings.MinISR, in.Replicas, in.Target)
+	m.minISR = image.EffectiveMinISR(m.settings.MinISR, in.Replicas, in.Target)
 	if in.Epoch == m.epoch && m.state != stateIdle {
 		return
 	}
@@ -358,7 +359,7 @@ func (m *Machine) refuse(out *Effects, id RequestID, err error) {
 // configure takes new settings.
 func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
 	m.settings = in.Settings
-	m.minISR = EffectiveMinISR(in.Settings.MinISR, m.lead.Replicas, m.lead.Target)
+	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, m.lead.Replicas, m.lead.Target)
 	m.timersArmed = false
 	m.armTimers(now, out)
 	if in.Reopen && m.open() && !m.stopping {

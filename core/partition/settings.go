@@ -85,16 +85,6 @@ func DefaultLimits() Limits {
 	}
 }
 
-// EffectiveMinISR is the min ISR in effect: never more than there are replicas,
-// and below its replication factor target a topic goes on when one of two
-// replicas is lost. (Kafka's Partition.effectiveMinIsr; the target is ours)
-func EffectiveMinISR(minISR, replicas, target int) int {
-	if replicas < target {
-		return max(1, min(minISR, max(1, replicas-1)))
-	}
-	return max(1, min(minISR, replicas))
-}
-
 // Config is what a machine is made with.
 type Config struct {
 	Partition model.Partition

@@ -1,0 +1,289 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// topicSeen is a topic as it was last applied.
+type topicSeen struct {
+	topic    *image.Topic
+	own      map[string]string
+	settings TopicSettings
+}
+
+// purge is the logs of a removed topic in one directory.
+type purge struct {
+	topic model.TopicID
+	dir   model.DirectoryID
+}
+
+// Quarantined is a log that the metadata does not know. It is left alone.
+type Quarantined struct {
+	Directory string // the store's name
+	ID        storage.LogID
+	Label     string
+	Bytes     int64
+}
+
+type quarantineKey struct {
+	dir model.DirectoryID
+	id  storage.LogID
+}
+
+// Apply brings the replicas in line with img. It does not wait for logs to be
+// opened or deleted. What was applied before Run takes effect when it runs.
+func (m *Manager) Apply(img *image.Image) {
+	first := m.image.Load() == nil
+	old := m.image.Swap(img)
+	now := maps.Clone(*m.replicas.Load())
+	if old != nil {
+		for t := range old.Topics() {
+			if next, ok := img.Topic(t.ID); !ok || next != t {
+				m.dropGone(img, t, now)
+			}
+		}
+	}
+	defaults := img.BrokerDefaults(nil)
+	same := !first && maps.Equal(defaults, m.defaults)
+	m.defaults = defaults
+	var inputs []Input
+	for t := range img.Topics() {
+		inputs = m.applyTopic(img, t, same, now, inputs)
+	}
+	m.replicas.Store(&now)
+	for _, in := range inputs {
+		in.replica.shard.loop.Complete(in)
+	}
+	if first {
+		m.survey()
+		return
+	}
+	m.purgeRemoved(img, old)
+}
+
+// dropGone gives up the replicas of a topic that are no longer this broker's.
+// They were, in the image before: that is why their logs may be deleted.
+func (m *Manager) dropGone(img *image.Image, t *image.Topic, now map[model.Partition]*replica) {
+	for i := range t.Partitions {
+		id := model.Partition{Topic: t.ID, Index: int32(i)}
+		r, here := now[id]
+		if !here {
+			continue
+		}
+		if p, _, ok := img.Partition(id); ok && slices.Contains(p.Replicas, m.cfg.NodeID) {
+			continue
+		}
+		delete(now, id)
+		if _, ok := img.Topic(t.ID); !ok {
+			delete(m.topics, t.ID)
+			m.expectPurge(r)
+		}
+		m.deps.Logger.Info("replica removed by the metadata; deleting its log", "topic", r.topic, "partition", id.Index)
+		r.shard.loop.Complete(Input{kind: inputRemove, replica: r})
+	}
+}
+
+// applyTopic collects the inputs that bring a topic's replicas here in line.
+func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool, now map[model.Partition]*replica, inputs []Input) []Input {
+	own := img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name})
+	seen, known := m.topics[t.ID]
+	if known && sameDefaults && seen.topic == t && maps.Equal(seen.own, own) {
+		return inputs
+	}
+	settings, err := m.deps.Settings(img, t.Name)
+	if err != nil {
+		m.deps.Logger.Error("topic settings cannot be resolved; the last good ones stay", "topic", t.Name, "err", err)
+		settings = seen.settings
+		if !known {
+			settings = TopicSettings{Settings: partition.DefaultSettings()}
+		}
+	}
+	m.topics[t.ID] = topicSeen{topic: t, own: own, settings: settings}
+	for i := range t.Partitions {
+		p := &t.Partitions[i]
+		at := slices.Index(p.Replicas, m.cfg.NodeID)
+		if at < 0 {
+			continue
+		}
+		id := model.Partition{Topic: t.ID, Index: int32(i)}
+		r, ok := now[id]
+		if !ok {
+			r = m.newReplica(id, t.Name, p, at)
+			now[id] = r
+		}
+		inputs = append(inputs, Input{kind: inputAssign, replica: r, assign: &assignment{
+			leads: p.Leader == m.cfg.NodeID,
+			lead: partition.Lead{
+				Epoch: p.LeaderEpoch, ISR: p.ISR, Replicas: len(p.Replicas), Target: int(t.ReplicationFactorTarget),
+			},
+			settings: settings,
+		}})
+	}
+	return inputs
+}
+
+// newReplica makes the value that readers find at once.
+func (m *Manager) newReplica(id model.Partition, topic string, p *image.Partition, at int) *replica {
+	r := &replica{id: id, topic: topic, shard: m.shardOf(id)}
+	var dir model.DirectoryID
+	if at < len(p.Directories) {
+		dir = p.Directories[at]
+	}
+	v := &view{View: partition.New(partition.Config{Partition: id, Node: m.cfg.NodeID, Limits: m.cfg.Limits}).View()}
+	v.Status = partition.StatusOpening
+	switch d, ok := m.dirs[dir]; {
+	case ok:
+		r.dir = d
+	case dir.IsZero():
+		r.dir = &m.deps.Directories[0]
+	default:
+		v.Status = partition.StatusOffline
+		v.Why = fmt.Errorf("its store, directory %s, is not one of this broker's", dir)
+		m.deps.Logger.Error("replica is offline", "topic", topic, "partition", id.Index, "err", v.Why)
+	}
+	r.view.Store(v)
+	return r
+}
+
+// expectPurge counts a log of a removed topic that is about to be deleted.
+func (m *Manager) expectPurge(r *replica) {
+	if r.dir == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.purging[purge{r.id.Topic, r.dir.ID}]++
+}
+
+// deleted implements host: a log is gone.
+func (m *Manager) deleted(r *replica) {
+	if r.dir == nil {
+		return
+	}
+	key := purge{r.id.Topic, r.dir.ID}
+	m.mu.Lock()
+	left, counted := m.purging[key]
+	if counted && left > 1 {
+		m.purging[key] = left - 1
+	} else {
+		delete(m.purging, key)
+	}
+	m.mu.Unlock()
+	if counted && left <= 1 {
+		m.purged(key)
+	}
+}
+
+func (m *Manager) purged(key purge) {
+	if m.deps.Purged != nil {
+		m.deps.Purged(key.topic, key.dir)
+	}
+}
+
+// purgeRemoved answers for topics that were removed between two images and of
+// which no replica was here.
+func (m *Manager) purgeRemoved(img, old *image.Image) {
+	for t := range img.RemovedTopics() {
+		if _, before := old.Removed(t.ID); before {
+			continue
+		}
+		for _, dir := range t.Directories {
+			m.mu.Lock()
+			_, busy := m.purging[purge{t.ID, dir}]
+			m.mu.Unlock()
+			if d, ours := m.dirs[dir]; ours && !busy {
+				m.exec.Go(d.ID, func(ctx context.Context) { m.surveyOne(ctx, d) })
+			}
+		}
+	}
+}
+
+// survey looks, once, at what the stores hold against the metadata.
+func (m *Manager) survey() {
+	for i := range m.deps.Directories {
+		d := &m.deps.Directories[i]
+		m.exec.Go(d.ID, func(ctx context.Context) { m.surveyOne(ctx, d) })
+	}
+}
+
+// surveyOne deletes logs of topics that the metadata says were removed, and
+// reports logs that it does not know, which are left alone.
+func (m *Manager) surveyOne(ctx context.Context, d *Directory) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.OpenTimeout)
+	defer cancel()
+	logs, err := d.Store.List(ctx)
+	if err != nil {
+		m.deps.Logger.Warn("list the logs of a store; unknown ones are not reported", "directory", d.Name, "err", err)
+		return
+	}
+	// The image is read after the list: whatever is in the list was made under
+	// this image or an earlier one.
+	img := m.image.Load()
+	var doomed []*replica
+	for _, l := range logs {
+		id := model.Partition{Topic: l.ID.Topic, Index: l.ID.Partition}
+		if removed, ok := img.Removed(id.Topic); ok && slices.Contains(removed.Directories, d.ID) {
+			doomed = append(doomed, &replica{id: id, topic: l.Label, dir: d, shard: m.shardOf(id)})
+			continue
+		}
+		if p, _, ok := img.Partition(id); ok && slices.Contains(p.Replicas, m.cfg.NodeID) {
+			continue
+		}
+		m.quarantine(d, l)
+	}
+	m.purgeAll(img, d, doomed)
+}
+
+// purgeAll deletes logs of removed topics, and answers for removed topics that
+// have none here.
+func (m *Manager) purgeAll(img *image.Image, d *Directory, doomed []*replica) {
+	for _, r := range doomed {
+		m.expectPurge(r)
+	}
+	for _, r := range doomed {
+		m.deps.Logger.Info("deleting the log of a removed topic", "topic", r.topic, "partition", r.id.Index, "directory", d.Name)
+		r.view.Store(&view{})
+		r.shard.loop.Complete(Input{kind: inputRemove, replica: r})
+	}
+	for t := range img.RemovedTopics() {
+		if !slices.Contains(t.Directories, d.ID) {
+			continue
+		}
+		key := purge{t.ID, d.ID}
+		m.mu.Lock()
+		_, busy := m.purging[key]
+		m.mu.Unlock()
+		if !busy {
+			m.purged(key)
+		}
+	}
+}
+
+func (m *Manager) quarantine(d *Directory, l storage.LogInfo) {
+	key := quarantineKey{d.ID, l.ID}
+	m.mu.Lock()
+	_, told := m.quarantined[key]
+	m.quarantined[key] = Quarantined{Directory: d.Name, ID: l.ID, Label: l.Label, Bytes: l.Bytes}
+	n := len(m.quarantined)
+	m.mu.Unlock()
+	if !told {
+		m.deps.Logger.Warn("a log is unknown to the metadata; it is left alone",
+			"topic", l.Label, "partition", l.ID.Partition, "directory", d.Name, "bytes", l.Bytes)
+		m.deps.Events.Quarantined(n)
+	}
+}
+
+// Quarantine lists the logs that the metadata does not know.
+func (m *Manager) Quarantine() []Quarantined {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.quarantined))
+}

@@ -1,0 +1,223 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// producersBlob is the name under which producer state is kept.
+const producersBlob = "producers"
+
+// openedLog is a log that was opened, or not.
+type openedLog struct {
+	handle storage.Handle
+	in     partition.Opened
+}
+
+// tell hands a completion to the shard.
+func (s *Shard) tell(r *replica, in partition.Input) {
+	s.loop.Complete(Input{kind: inputMachine, replica: r, in: in})
+}
+
+// opening is what a call needs to know of a replica, copied for it.
+type opening struct {
+	replica *replica
+	gen     partition.Generation
+	spec    storage.OpenSpec
+}
+
+// callOpen opens logs, with the producer snapshots beside them. A snapshot that
+// the store does not return may be ahead of the log: it is removed before
+// anything is appended, lest it be taken for true when the log has grown past
+// it.
+func (s *Shard) callOpen(d *Directory, logs []*replica) func(context.Context) {
+	all := make([]opening, len(logs))
+	specs := make([]storage.OpenSpec, len(logs))
+	for i, r := range logs {
+		specs[i] = storage.OpenSpec{ID: r.logID(), Label: r.topic, Create: true, LeaderEpoch: r.epoch, Options: r.log}
+		all[i] = opening{replica: r, gen: r.gen, spec: specs[i]}
+	}
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.OpenTimeout)
+		defer cancel()
+		results := d.Store.Open(ctx, specs)
+		for i, o := range all {
+			res := storage.OpenResult{Err: storage.Errorf(storage.ErrUnknown, "the store answered for %d of %d logs", len(results), len(specs))}
+			if i < len(results) {
+				res = results[i]
+			}
+			opened := s.opened(ctx, d, o, res)
+			s.loop.Complete(Input{kind: inputOpened, replica: o.replica, opened: opened})
+		}
+	}
+}
+
+func (s *Shard) opened(ctx context.Context, d *Directory, o opening, res storage.OpenResult) *openedLog {
+	out := &openedLog{handle: res.Handle, in: partition.Opened{Gen: o.gen}}
+	fail := func(err error) *openedLog {
+		out.in.Fault, out.in.Err = faultOf(err), err
+		return out
+	}
+	if res.Err != nil {
+		return fail(res.Err)
+	}
+	out.in.LogStart, out.in.LEO, out.in.Durable = res.LogStart, res.LEO, res.Durable
+	out.in.MayHaveLost = res.Verdict == storage.VerdictMayHaveLostSuffix
+	for _, e := range res.Epochs {
+		out.in.Epochs = append(out.in.Epochs, partition.EpochStart{Epoch: e.Epoch, Start: e.Start})
+	}
+	blob, found, err := d.Store.GetBlob(ctx, res.Handle, producersBlob)
+	if err != nil {
+		return fail(err)
+	}
+	if !found {
+		if err := d.Store.PutBlob(ctx, res.Handle, producersBlob, storage.Blob{}); err != nil {
+			return fail(err)
+		}
+		return out
+	}
+	out.in.SnapshotPresent, out.in.SnapshotOffset, out.in.Snapshot = true, blob.Offset, blob.Data
+	return out
+}
+
+func (s *Shard) callScan(r *replica, scan partition.Scan) func(context.Context) {
+	handle := r.handle
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		batches, err := r.dir.Store.Scan(ctx, storage.ScanRequest{Handle: handle, Offset: scan.From, UpTo: scan.UpTo, MaxBatches: scan.Max})
+		s.tell(r, &partition.Scanned{Gen: scan.Gen, Batches: batches, Fault: faultOf(err), Err: err})
+	}
+}
+
+func (s *Shard) callFlush(d *Directory, logs []*replica) func(context.Context) {
+	handles := make([]storage.Handle, len(logs))
+	gens := make([]partition.Generation, len(logs))
+	for i, r := range logs {
+		handles[i], gens[i] = r.handle, r.gen
+	}
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		results := d.Store.Flush(ctx, handles)
+		for i, r := range logs {
+			res := storage.FlushResult{Err: storage.Errorf(storage.ErrUnknown, "the store answered for %d of %d logs", len(results), len(handles))}
+			if i < len(results) {
+				res = results[i]
+			}
+			s.tell(r, &partition.FlushDone{Gen: gens[i], Durable: res.Durable, Fault: faultOf(res.Err), Err: res.Err})
+		}
+	}
+}
+
+func (s *Shard) callTrim(r *replica, t partition.TrimLog) func(context.Context) {
+	handle := r.handle
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		start, err := r.dir.Store.Trim(ctx, handle, t.To)
+		s.tell(r, &partition.TrimDone{Gen: t.Gen, ID: t.ID, LogStart: start, Fault: faultOf(err), Err: err})
+	}
+}
+
+func (s *Shard) callRetain(r *replica, p partition.Retain) func(context.Context) {
+	handle := r.handle
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		res, err := r.dir.Store.Retain(ctx, handle, storage.RetainPolicy{Ceiling: p.Ceiling, Now: p.Now, MaxAge: p.Age, MaxBytes: p.Bytes})
+		if err == nil && res.FutureStamps > 0 {
+			s.log.Warn("records are stamped in the future; retention goes by their writing time",
+				"topic", r.topic, "partition", r.id.Index, "segments", res.FutureStamps)
+		}
+		s.tell(r, &partition.Retained{Gen: p.Gen, LogStart: res.LogStart, Bytes: res.LogBytes, Fault: faultOf(err), Err: err})
+	}
+}
+
+func (s *Shard) callSnapshot(r *replica, p partition.PutSnapshot) func(context.Context) {
+	handle := r.handle
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		err := r.dir.Store.PutBlob(ctx, handle, producersBlob, storage.Blob{Offset: p.Offset, Data: p.Data})
+		s.tell(r, &partition.SnapshotDone{Gen: p.Gen, Fault: faultOf(err), Err: err})
+	}
+}
+
+func (s *Shard) callClose(d *Directory, logs []*replica) func(context.Context) {
+	handles := make([]storage.Handle, len(logs))
+	for i, r := range logs {
+		handles[i] = r.handle
+	}
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		for i, err := range d.Store.Close(ctx, handles) {
+			if err != nil && i < len(logs) {
+				s.log.Warn("close a log", "topic", logs[i].topic, "partition", logs[i].id.Index, "err", err)
+			}
+		}
+		for i, r := range logs {
+			s.loop.Complete(Input{kind: inputClosed, replica: r, handle: handles[i]})
+		}
+	}
+}
+
+func (s *Shard) callDelete(r *replica) func(context.Context) {
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+		defer cancel()
+		err := r.dir.Store.Delete(ctx, r.logID())
+		s.loop.Complete(Input{kind: inputDeleted, replica: r, err: err})
+	}
+}
+
+// appendCall is one call of a store's Append.
+type appendCall struct {
+	shard   *Shard
+	replica *replica
+	handle  storage.Handle
+	first   partition.AppendLog
+	last    int64
+	bytes   int
+	batches []recordbatch.Info
+	parts   [][]byte
+	begun   time.Time
+}
+
+// run makes the call, on the lane.
+func (c *appendCall) run(ctx context.Context) {
+	c.begun = c.shard.host.clockNow()
+	data := c.parts[0]
+	if len(c.parts) > 1 {
+		data = make([]byte, 0, c.bytes)
+		for _, p := range c.parts {
+			data = append(data, p...)
+		}
+	}
+	c.parts = nil
+	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
+		Handle:      c.handle,
+		LeaderEpoch: c.first.Epoch,
+		BaseOffset:  c.first.Base,
+		Batches:     c.batches,
+		Data:        data,
+		Require:     storageSurvives(c.first.Machine),
+	}, c.done)
+}
+
+// done brings the answer back. It never blocks.
+func (c *appendCall) done(res storage.AppendResult, err error) {
+	if err == nil {
+		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
+	}
+	c.shard.tell(c.replica, &partition.AppendDone{
+		Gen: c.first.Gen, Base: c.first.Base, Last: c.last, LEO: res.LEO,
+		Machine: res.Survives >= storage.SurvivesMachine, Durable: res.Durable,
+		Fault: faultOf(err), Err: err,
+	})
+}

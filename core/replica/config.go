@@ -1,0 +1,189 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/image/topicconfig"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// Config is the settings of a Manager.
+type Config struct {
+	NodeID model.NodeID
+	// Shards is how many loops share the partitions.
+	Shards int
+	// AppendBytes bounds the batches that were taken and not yet let go.
+	AppendBytes int64
+	// FetchBytes bounds the answer to one fetch, whatever the client asks.
+	FetchBytes int
+	// StoreTimeout is the deadline of a call of a store that moves little.
+	StoreTimeout time.Duration
+	// OpenTimeout is that of opening logs, which may recover them.
+	OpenTimeout time.Duration
+	// OpenWait is how long a query waits for a log that is being opened.
+	OpenWait time.Duration
+	// AppendTimeout stands in where an append has no timeout of its own.
+	AppendTimeout time.Duration
+	// ShutdownTimeout bounds the clean end of Run.
+	ShutdownTimeout time.Duration
+	// StoreWorkers is how many calls run side by side on one store.
+	StoreWorkers int
+	// Limits bound one partition.
+	Limits partition.Limits
+}
+
+// DefaultConfig is the product's, but for the node's ID.
+func DefaultConfig() Config {
+	return Config{
+		Shards:          2,
+		AppendBytes:     128 << 20,
+		FetchBytes:      55 << 20,
+		StoreTimeout:    15 * time.Second,
+		OpenTimeout:     5 * time.Minute,
+		OpenWait:        2 * time.Second,
+		AppendTimeout:   30 * time.Second,
+		ShutdownTimeout: 20 * time.Second,
+		StoreWorkers:    8,
+		Limits:          partition.DefaultLimits(),
+	}
+}
+
+// Validate says what is wrong with c.
+func (c Config) Validate() error {
+	switch {
+	case c.NodeID < 0:
+		return fmt.Errorf("node ID %d is below 0", c.NodeID)
+	case c.Shards < 1 || c.StoreWorkers < 1:
+		return fmt.Errorf("%d shards, %d store workers: at least 1 of each", c.Shards, c.StoreWorkers)
+	case c.AppendBytes < 1 || c.FetchBytes < 1:
+		return errors.New("append bytes and fetch bytes are at least 1")
+	case c.StoreTimeout <= 0 || c.OpenTimeout <= 0 || c.AppendTimeout <= 0 || c.ShutdownTimeout <= 0:
+		return errors.New("every timeout is above 0")
+	}
+	return nil
+}
+
+// Directory is one store of this broker.
+type Directory struct {
+	ID     model.DirectoryID
+	Name   string // in the configuration
+	Plugin string
+	Store  storage.Store
+}
+
+// TopicSettings is what a topic's settings mean here.
+type TopicSettings struct {
+	partition.Settings
+	Log storage.LogOptions
+}
+
+// Events counts what happens. Its methods are called from hot paths and must
+// not block.
+type Events interface {
+	// Stored tells of one append to a store that succeeded.
+	Stored(batches, bytes int, took time.Duration)
+	// Reopened tells that a log's outcomes had to be settled.
+	Reopened(topic string)
+	// Lost tells of acknowledged records that a store no longer has.
+	Lost(topic string, records int64)
+	// Offline tells how many replicas do not serve.
+	Offline(replicas int)
+	// Quarantined tells how many logs the metadata does not know.
+	Quarantined(logs int)
+}
+
+// Deps is what a Manager works with. Directories, the default one first, and
+// Logger are needed; the rest has defaults.
+type Deps struct {
+	Directories []Directory
+	Logger      *slog.Logger
+	Clock       loop.Clock
+	Events      Events
+	// Settings are a topic's settings; the default is SettingsOf with no static
+	// properties.
+	Settings func(img *image.Image, topic string) (TopicSettings, error)
+	// Executor makes the calls that change stores. Nil is the manager's own,
+	// which lives as long as Run.
+	Executor Executor
+	// Purged is told when a directory holds no log of a removed topic any more.
+	// It must not block. May be nil.
+	Purged func(topic model.TopicID, dir model.DirectoryID)
+}
+
+// Broker is the broker's own settings that concern replicas.
+type Broker struct {
+	// Static are the broker properties that stand in for topic settings.
+	Static map[string]string
+	Flush  partition.FlushPolicy
+	// FlushEvery is the period under partition.FlushInterval.
+	FlushEvery     time.Duration
+	ProducerExpiry time.Duration
+	RetentionEvery time.Duration
+}
+
+// DefaultBroker is the product's.
+func DefaultBroker() Broker {
+	d := partition.DefaultSettings()
+	return Broker{Flush: d.Flush, FlushEvery: d.FlushEvery, ProducerExpiry: d.ProducerExpiry, RetentionEvery: d.RetentionEvery}
+}
+
+// SettingsOf resolves topics' settings from metadata and the broker's own.
+func SettingsOf(b Broker) func(*image.Image, string) (TopicSettings, error) {
+	return func(img *image.Image, topic string) (TopicSettings, error) {
+		c, err := img.TopicConfig(topic, b.Static)
+		if err != nil {
+			return TopicSettings{}, fmt.Errorf("settings of topic %s: %w", topic, err)
+		}
+		return TopicSettings{
+			Settings: partition.Settings{
+				MinISR:         c.MinISR,
+				Flush:          flushPolicy(b.Flush, c),
+				FlushEvery:     min(b.FlushEvery, c.FlushInterval),
+				ProducerExpiry: b.ProducerExpiry,
+				Delete:         c.CleanupPolicy.Delete,
+				Compact:        c.CleanupPolicy.Compact,
+				RetentionAge:   retentionAge(c.RetentionAge),
+				RetentionBytes: c.RetentionBytes,
+				RetentionEvery: b.RetentionEvery,
+			},
+			Log: storage.LogOptions{
+				SegmentBytes:       c.SegmentBytes,
+				SegmentAge:         c.SegmentAge,
+				IndexIntervalBytes: c.IndexIntervalBytes,
+			},
+		}, nil
+	}
+}
+
+// flushPolicy is the broker's, unless the topic asks that every record be
+// forced to disk.
+func flushPolicy(broker partition.FlushPolicy, c topicconfig.Config) partition.FlushPolicy {
+	if c.FlushMessages == 1 || c.FlushInterval == 0 {
+		return partition.FlushAlways
+	}
+	return broker
+}
+
+// retentionAge keeps 'at once' (0 in Kafka) apart from 'no limit' (0 here).
+func retentionAge(age time.Duration) time.Duration {
+	if age == 0 {
+		return time.Nanosecond
+	}
+	return age
+}
+
+// noEvents is used where nobody counts.
+type noEvents struct{}
+
+func (noEvents) Stored(int, int, time.Duration) {}
+func (noEvents) Reopened(string)                {}
+func (noEvents) Lost(string, int64)             {}
+func (noEvents) Offline(int)                    {}
+func (noEvents) Quarantined(int)                {}

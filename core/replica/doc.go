@@ -1,0 +1,35 @@
+// Package replica hosts the replicas of this broker: it steps their machines
+// (core/partition), performs the effects on the stores, and is what the edge
+// and the coordinators call (model.Partitions).
+//
+// A Shard owns the machines of some partitions and is the body of one
+// loop.Loop; nothing else touches them. Readers see a machine through a view
+// that the shard publishes as a whole, and read records from the store on their
+// own goroutines, below the high watermark of that view. Calls that change a log
+// are made by an Executor, and their completions come back to the shard as
+// inputs. In production the executor runs them on goroutines that belong to
+// Manager.Run; a simulator gives its own and decides when each runs.
+//
+// The package never decides what metadata says (the image does), never looks
+// into records but to answer ListOffsets by time, and never deletes a log that
+// it does not know to be deleted: logs that the metadata does not name are
+// left alone and reported.
+//
+// # Order and ownership
+//
+// Appends of one partition reach the store in the order in which
+// Manager.Append was called for it by one goroutine. The bytes given to
+// Append belong to this package from then on, also after the answer: an
+// append whose client has been told that time is up may still be under way.
+//
+// # Invariants
+//
+//   - What a client was told is visible: a view is published before the
+//     answers that rest on it are given.
+//   - Every Append is answered exactly once, also when the broker stops.
+//   - At most Config.AppendBytes of unanswered appends are held; past that,
+//     Append waits.
+//
+// They are tested in this package against memstore, with the store killed under
+// load, and by the simulator.
+package replica

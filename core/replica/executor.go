@@ -1,0 +1,145 @@
+package replica
+
+import (
+	"context"
+	"sync"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/storage"
+	"golang.org/x/sync/errgroup"
+)
+
+// Lane is a sequence of appends: one shard's to one store.
+type Lane struct {
+	Shard     int
+	Directory model.DirectoryID
+}
+
+// Executor runs calls of stores away from the loops that ask for them. Neither
+// method waits or runs the work before it returns. What is queued is bounded by
+// the limits of the machines that ask.
+type Executor interface {
+	// Ordered runs the work of one lane in the order of the calls, one after
+	// the other.
+	Ordered(lane Lane, work func(ctx context.Context))
+	// Go runs work side by side with other work.
+	Go(dir model.DirectoryID, work func(ctx context.Context))
+}
+
+// workers is the Executor of production. Each lane has a goroutine, each store
+// a few for the rest, so that a store that hangs holds up nobody else's.
+type workers struct {
+	perStore int
+	lanes    map[Lane]*workQueue
+	stores   map[model.DirectoryID]*workQueue
+}
+
+func newWorkers(shards, perStore int, dirs []Directory) *workers {
+	w := &workers{
+		perStore: perStore,
+		lanes:    make(map[Lane]*workQueue),
+		stores:   make(map[model.DirectoryID]*workQueue),
+	}
+	for _, d := range dirs {
+		w.stores[d.ID] = newWorkQueue()
+		for i := range shards {
+			w.lanes[Lane{i, d.ID}] = newWorkQueue()
+		}
+	}
+	return w
+}
+
+// Ordered implements Executor.
+func (w *workers) Ordered(lane Lane, work func(context.Context)) { w.lanes[lane].put(work) }
+
+// Go implements Executor.
+func (w *workers) Go(dir model.DirectoryID, work func(context.Context)) { w.stores[dir].put(work) }
+
+// run runs work until ctx ends, which also ends the waiting of what runs then.
+func (w *workers) run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, q := range w.lanes {
+		g.Go(func() error { q.run(ctx); return nil })
+	}
+	for _, q := range w.stores {
+		for range w.perStore {
+			g.Go(func() error { q.run(ctx); return nil })
+		}
+	}
+	return g.Wait()
+}
+
+// workQueue is a first-in, first-out queue of work.
+type workQueue struct {
+	wake chan struct{} // capacity 1: a runner that takes work and leaves some passes it on
+
+	mu    sync.Mutex
+	queue []func(context.Context)
+}
+
+func newWorkQueue() *workQueue { return &workQueue{wake: make(chan struct{}, 1)} }
+
+func (q *workQueue) put(work func(context.Context)) {
+	q.mu.Lock()
+	q.queue = append(q.queue, work)
+	q.mu.Unlock()
+	q.signal()
+}
+
+func (q *workQueue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *workQueue) take() (work func(context.Context), more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		return nil, false
+	}
+	work = q.queue[0]
+	q.queue[0] = nil
+	q.queue = q.queue[1:]
+	return work, len(q.queue) > 0
+}
+
+func (q *workQueue) run(ctx context.Context) {
+	for {
+		if work, more := q.take(); work != nil {
+			if more {
+				q.signal()
+			}
+			work(ctx)
+			continue
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// faultOf is what a store's error promises, for a machine.
+func faultOf(err error) partition.Fault {
+	switch storage.Class(err) {
+	case nil:
+		return partition.FaultNone
+	case storage.ErrRetry:
+		return partition.FaultRetry
+	case storage.ErrFenced:
+		return partition.FaultFenced
+	case storage.ErrCorrupt:
+		return partition.FaultCorrupt
+	case storage.ErrFull:
+		return partition.FaultFull
+	case storage.ErrInvalid:
+		return partition.FaultInvalid
+	case storage.ErrUnknown:
+		return partition.FaultUnknown
+	}
+	return partition.FaultGone
+}

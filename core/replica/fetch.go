@@ -1,0 +1,231 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// fetching is one partition of a fetch on its way.
+type fetching struct {
+	ask     *model.FetchPartition
+	replica *replica
+	out     model.Fetched
+	next    int64 // where to read on
+	// held: nothing can be read now, and that may pass.
+	held error
+	done bool // an error, or a divergence, is to be told
+}
+
+// fetch is one Fetch on its way.
+type fetch struct {
+	m     *Manager
+	ask   model.Fetch
+	parts []fetching
+	limit int
+	bytes int
+	told  bool // something is to be told at once
+	retry bool // a read is worth repeating after a while, without a wake-up
+}
+
+// Fetch implements model.Partitions. It reads on the caller's goroutine. A
+// partition that is being opened is waited for like records are.
+func (m *Manager) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
+	c := m.newFetch(f)
+	deadline := m.deps.Clock.Now().Add(f.MaxWait)
+	c.read(ctx)
+	if !c.satisfied() && f.MaxWait > 0 {
+		w := newWatcher()
+		for i := range c.parts {
+			if r := c.parts[i].replica; r != nil {
+				r.watch(w)
+				defer r.unwatch(w)
+			}
+		}
+		for {
+			c.read(ctx) // once more, since nobody woke us before we watched
+			if c.satisfied() || !c.wait(ctx, w, deadline) {
+				break
+			}
+		}
+	}
+	return c.answers()
+}
+
+func (m *Manager) newFetch(f model.Fetch) *fetch {
+	c := &fetch{m: m, ask: f, parts: make([]fetching, len(f.Partitions)), limit: min(f.MaxBytes, m.cfg.FetchBytes)}
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.ask = &f.Partitions[i]
+		p.next = p.ask.Offset
+		p.out = model.Fetched{Partition: p.ask.Partition, HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderEpoch: model.NoEpoch}
+		r, err := m.find(p.ask.Partition)
+		if err != nil {
+			c.fail(p, err)
+			continue
+		}
+		p.replica = r
+	}
+	return c
+}
+
+// satisfied reports whether there is nothing left to wait for.
+func (c *fetch) satisfied() bool {
+	return c.told || c.bytes >= max(c.ask.MinBytes, 1) || c.bytes >= c.limit || (c.bytes == 0 && c.ask.MinBytes <= 0)
+}
+
+// retryEvery is the wait before a read that the store asked to repeat.
+const retryEvery = 20 * time.Millisecond
+
+// wait returns true when it is worth reading again.
+func (c *fetch) wait(ctx context.Context, w *watcher, deadline time.Time) bool {
+	left := deadline.Sub(c.m.deps.Clock.Now())
+	if left <= 0 {
+		return false
+	}
+	if c.retry {
+		left = min(left, retryEvery)
+	}
+	fire, stop := c.m.deps.Clock.NewTimer(left)
+	defer stop()
+	select {
+	case <-w.wake:
+		return true
+	case <-fire:
+		return c.retry
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read reads on in every partition, as far as the limits go.
+func (c *fetch) read(ctx context.Context) {
+	c.retry = false
+	for i := range c.parts {
+		if p := &c.parts[i]; !p.done {
+			c.readOne(ctx, p)
+		}
+	}
+}
+
+func (c *fetch) fail(p *fetching, err error) {
+	p.out.Err, p.out.Data = err, nil
+	p.done, c.told = true, true
+}
+
+func (c *fetch) readOne(ctx context.Context, p *fetching) {
+	v := p.replica.view.Load()
+	p.held = nil
+	if err := v.Serving(); err != nil {
+		if v.Status == partition.StatusOpening {
+			p.held = err
+			return
+		}
+		c.fail(p, err)
+		return
+	}
+	p.out.HighWatermark, p.out.LastStable = v.HighWater, v.LastStable
+	p.out.LogStart, p.out.LeaderEpoch = v.LogStart, v.Epoch
+	if len(p.out.Data) == 0 {
+		diverging, err := v.CheckFetch(p.ask.Offset, p.ask.CurrentEpoch, p.ask.LastFetchedEpoch)
+		if err != nil {
+			c.fail(p, err)
+			return
+		}
+		if diverging != nil {
+			p.out.Diverging, p.done, c.told = diverging, true, true
+			return
+		}
+	}
+	upTo := v.ReadLimit(c.ask.Isolation)
+	room := min(p.ask.MaxBytes-len(p.out.Data), c.limit-c.bytes)
+	atLeastOne := c.bytes == 0
+	if p.next >= upTo || (room <= 0 && !atLeastOne) || v.Status != partition.StatusServing {
+		return
+	}
+	c.readStore(ctx, p, v, storage.ReadRequest{
+		Handle: v.handle, Offset: p.next, UpTo: upTo, MaxBytes: max(room, 0), AtLeastOne: atLeastOne,
+	})
+}
+
+func (c *fetch) readStore(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) {
+	limited, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
+	defer cancel()
+	res, err := p.replica.dir.Store.Read(limited, req)
+	if err != nil {
+		c.readFailed(ctx, p, v, err)
+		return
+	}
+	if len(p.out.Data) == 0 {
+		p.out.Data = res.Data
+	} else {
+		p.out.Data = append(slices.Clip(p.out.Data), res.Data...)
+	}
+	c.bytes += len(res.Data)
+	p.next = max(p.next, res.Next)
+}
+
+// readFailed tells the client, or waits with it while the log is opened again.
+func (c *fetch) readFailed(ctx context.Context, p *fetching, v *view, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return // nobody waits for the answer
+	case errors.Is(err, storage.ErrCorrupt):
+		c.m.deps.Logger.Error("stored records are damaged", "topic", p.replica.topic, "partition", p.replica.id.Index, "offset", p.next, "err", err)
+		if len(p.out.Data) == 0 {
+			c.fail(p, fmt.Errorf("read at offset %d: %w: %w", p.next, err, model.ErrCorruptMessage))
+		}
+		p.done, c.told = true, true // what came before the damage is answered first
+	case errors.Is(err, storage.ErrInvalid):
+		c.outOfRange(p, v, err)
+	case errors.Is(err, storage.ErrRetry):
+		p.held, c.retry = storageError(err), true
+	default:
+		p.held, c.retry = storageError(err), true
+		_ = p.replica.shard.loop.Post(ctx, Input{kind: inputMachine, replica: p.replica, in: &partition.ReadFailed{
+			Gen: v.Gen, Fault: faultOf(err), Err: err,
+		}})
+	}
+}
+
+// outOfRange handles a store that refuses an offset that the view allowed: the
+// log has been trimmed, or opened again, since.
+func (c *fetch) outOfRange(p *fetching, v *view, err error) {
+	now := p.replica.view.Load()
+	switch {
+	case len(p.out.Data) > 0:
+		p.done = true
+	case p.next < now.LogStart:
+		c.fail(p, fmt.Errorf("offset %d is below %d: %w", p.next, now.LogStart, model.ErrOffsetOutOfRange))
+	case now.handle != v.handle:
+		p.held, c.retry = storageError(err), true
+	default:
+		c.fail(p, storageError(err))
+	}
+}
+
+func storageError(err error) error {
+	return fmt.Errorf("read: %w: %w", err, model.ErrStorage)
+}
+
+// answers are the results in the order of the question. What could not be read
+// in all that time is told as an error when nothing else is known of the
+// partition; where only the records are out of reach for a moment, an empty
+// answer makes the client ask again.
+func (c *fetch) answers() []model.Fetched {
+	out := make([]model.Fetched, len(c.parts))
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.held != nil && len(p.out.Data) == 0 && p.out.Err == nil && p.out.HighWatermark < 0 {
+			p.out.Err = p.held
+		}
+		out[i] = p.out
+	}
+	return out
+}

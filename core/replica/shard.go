@@ -1,0 +1,335 @@
+package replica
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// Input is what a shard can be stepped with. It is made by this package.
+type Input struct {
+	kind    inputKind
+	replica *replica
+	in      partition.Input
+	request *request
+	assign  *assignment
+	opened  *openedLog
+	handle  storage.Handle
+	err     error
+}
+
+type inputKind int8
+
+const (
+	inputMachine inputKind = iota // in, for replica's machine
+	inputRequest                  // request, for replica's machine
+	inputAssign                   // metadata says something about replica
+	inputRemove                   // metadata gave replica's log up: delete it
+	inputOpened                   // a log was opened, or not
+	inputClosed                   // handle was closed
+	inputDeleted                  // a log was deleted, or not: err
+	inputStop                     // the broker stops
+)
+
+// assignment is what metadata says of a replica.
+type assignment struct {
+	leads    bool
+	lead     partition.Lead
+	settings TopicSettings
+}
+
+// request is an append or a trim on its way. The payload is data.
+type request struct {
+	appendIn partition.Append
+	data     []byte
+	weight   int64 // of the manager's budget
+	done     func(model.Appended)
+
+	isTrim  bool
+	trimIn  partition.Trim
+	trimmed func(model.TrimAnswer)
+
+	// stampedBase and stampedEpoch are in data, when stamped.
+	stamped      bool
+	stampedBase  int64
+	stampedEpoch model.LeaderEpoch
+	answered     bool
+	released     bool
+}
+
+// timerKey names a timer of a shard.
+type timerKey struct {
+	replica *replica
+	timer   partition.Timer
+}
+
+// timerDelete repeats a delete that failed; it is beyond a machine's timers.
+const timerDelete partition.Timer = 100
+
+// Shard owns some replicas' machines. It is a loop.Body.
+type Shard struct {
+	index  int
+	cfg    Config
+	log    *slog.Logger
+	events Events
+	exec   Executor
+	loop   *loop.Loop[Input]
+	host   host
+
+	timers   *loop.Timers[timerKey]
+	requests []*request // by RequestID
+	free     []partition.RequestID
+	dirty    []*replica
+	spare    []*replica
+	burst    batchedCalls
+	replicas map[model.Partition]*replica
+	stopping bool
+}
+
+// host is what a shard needs of its manager.
+type host interface {
+	clockNow() time.Time
+	letGo(weight int64)
+	deleted(r *replica)
+	offline(delta int)
+}
+
+func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
+	s := &Shard{
+		index:    index,
+		cfg:      cfg,
+		log:      deps.Logger,
+		events:   deps.Events,
+		exec:     exec,
+		host:     h,
+		timers:   loop.NewTimers[timerKey](),
+		replicas: make(map[model.Partition]*replica),
+	}
+	s.loop = loop.New[Input](s, deps.Clock, 0)
+	return s
+}
+
+// Step implements loop.Body.
+func (s *Shard) Step(now time.Time, burst []Input) {
+	for i := range burst {
+		s.handle(now, &burst[i])
+	}
+	for key, due := s.timers.Pop(now); due; key, due = s.timers.Pop(now) {
+		if key.timer == timerDelete {
+			s.deleteLog(key.replica)
+			continue
+		}
+		s.step(now, key.replica, &partition.Fired{Timer: key.timer})
+	}
+	s.perform(now)
+}
+
+// Deadline implements loop.Body.
+func (s *Shard) Deadline() (time.Time, bool) { return s.timers.Next() }
+
+// Done implements loop.Body: told to stop, and every log is closed.
+func (s *Shard) Done() bool {
+	if !s.stopping {
+		return false
+	}
+	for _, r := range s.replicas {
+		if !r.closed {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Shard) handle(now time.Time, in *Input) {
+	switch in.kind {
+	case inputMachine:
+		s.step(now, in.replica, in.in)
+	case inputRequest:
+		s.begin(now, in.replica, in.request)
+	case inputAssign:
+		s.assigned(now, in.replica, in.assign)
+	case inputRemove:
+		s.remove(now, in.replica)
+	case inputOpened:
+		s.logOpened(now, in.replica, in.opened)
+	case inputClosed:
+		if in.replica.handle == in.handle {
+			in.replica.closed = true
+		}
+	case inputDeleted:
+		s.logDeleted(now, in.replica, in.err)
+	case inputStop:
+		s.stop(now)
+	}
+}
+
+// step steps one machine and remembers that it has effects.
+func (s *Shard) step(now time.Time, r *replica, in partition.Input) {
+	if r.machine == nil {
+		return
+	}
+	r.machine.Step(now, in, &r.effects)
+	s.touch(r)
+}
+
+func (s *Shard) touch(r *replica) {
+	if !r.dirty {
+		r.dirty = true
+		s.dirty = append(s.dirty, r)
+	}
+}
+
+// begin gives a request its number and hands it to the machine.
+func (s *Shard) begin(now time.Time, r *replica, q *request) {
+	id := s.number(q)
+	if q.isTrim {
+		q.trimIn.ID = id
+		q.released = true // it has no payload
+		if r.machine == nil || r.deleting {
+			s.respond(&partition.Response{ID: id, LogStart: -1, Err: unavailable(r)})
+			return
+		}
+		s.step(now, r, &q.trimIn)
+		return
+	}
+	q.appendIn.ID = id
+	if r.machine == nil || r.deleting {
+		s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: unavailable(r)})
+		s.release(id)
+		return
+	}
+	s.step(now, r, &q.appendIn)
+}
+
+func (s *Shard) number(q *request) partition.RequestID {
+	if n := len(s.free); n > 0 {
+		id := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.requests[id] = q
+		return id
+	}
+	s.requests = append(s.requests, q)
+	return partition.RequestID(len(s.requests) - 1)
+}
+
+// assigned takes what metadata says: settings first, then the role.
+func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
+	if s.stopping || r.deleting {
+		return
+	}
+	if old := s.replicas[r.id]; old != nil && old != r && old.deleting {
+		old.successor, old.successorAssign = r, a
+		return
+	}
+	if r.dir == nil {
+		s.replicas[r.id] = r
+		r.closed = true
+		s.countOffline(r, true)
+		return
+	}
+	if r.machine == nil {
+		r.machine = partition.New(partition.Config{
+			Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings,
+		})
+		r.log = a.settings.Log
+		s.replicas[r.id] = r
+		r.closed = true // until it is opened
+	} else {
+		s.step(now, r, &partition.Configure{Settings: a.settings.Settings, Reopen: a.settings.Log != r.log})
+		r.log = a.settings.Log
+	}
+	if a.leads {
+		s.step(now, r, &a.lead)
+	} else {
+		s.step(now, r, &partition.Resign{Epoch: a.lead.Epoch})
+	}
+}
+
+// remove ends a replica whose log metadata gave up, and deletes the log.
+func (s *Shard) remove(now time.Time, r *replica) {
+	if r.deleting {
+		return
+	}
+	if r.machine != nil {
+		s.step(now, r, &partition.Resign{Epoch: 1<<31 - 1})
+	}
+	r.deleting, r.closed = true, true
+	s.replicas[r.id] = r
+	s.countOffline(r, false)
+	s.deleteLog(r)
+}
+
+func (s *Shard) deleteLog(r *replica) {
+	if r.dir == nil {
+		s.logDeleted(time.Time{}, r, nil)
+		return
+	}
+	s.exec.Go(r.dir.ID, s.callDelete(r))
+}
+
+// deleteAgain is the wait before a delete that failed is repeated.
+const deleteAgain = 5 * time.Second
+
+func (s *Shard) logDeleted(now time.Time, r *replica, err error) {
+	if err != nil {
+		s.log.Warn("delete a log; trying again", "topic", r.topic, "partition", r.id.Index, "err", err)
+		if !s.stopping {
+			s.timers.Set(timerKey{r, timerDelete}, now.Add(deleteAgain))
+		}
+		return
+	}
+	if s.replicas[r.id] == r {
+		delete(s.replicas, r.id)
+	}
+	s.cancelTimers(r)
+	s.host.deleted(r)
+	if r.successor != nil {
+		s.assigned(now, r.successor, r.successorAssign)
+	}
+}
+
+func (s *Shard) cancelTimers(r *replica) {
+	for t := partition.TimerDeadline; t <= partition.TimerExpiry; t++ {
+		s.timers.Cancel(timerKey{r, t})
+	}
+	s.timers.Cancel(timerKey{r, timerDelete})
+}
+
+// stop asks every machine to end cleanly.
+func (s *Shard) stop(now time.Time) {
+	if s.stopping {
+		return
+	}
+	s.stopping = true
+	for _, r := range sorted(slices.Collect(maps.Values(s.replicas))) {
+		if r.machine != nil && !r.deleting {
+			s.step(now, r, &partition.Stop{})
+		}
+	}
+}
+
+// logOpened keeps the handle, then tells the machine.
+func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
+	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone && !r.deleting {
+		r.handle, r.closed = o.handle, false
+		if r.machine.Ended() {
+			s.closeLog(r) // it was being opened when it was told to end
+			return
+		}
+	}
+	s.step(now, r, &o.in)
+}
+
+// storageSurvives is what an append is to outlive.
+func storageSurvives(machine bool) storage.Survives {
+	if machine {
+		return storage.SurvivesMachine
+	}
+	return storage.SurvivesProcess
+}
