@@ -257,3 +257,22 @@ func (l *loader) validate() []error {
 	}
 	return out
 }
+
+// TopicDefaults are the properties that the operator set and that stand in for
+// topic settings, by their broker-level names. What was not said is not in it:
+// topicconfig has the defaults.
+func (l Loaded) TopicDefaults() map[string]string {
+	out := make(map[string]string)
+	for _, v := range l.Values {
+		if v.Origin == originDefault {
+			continue
+		}
+		if _, ok := l.Topics.Properties[v.Name]; ok || v.Name == flushInterval {
+			out[v.Name] = v.Value
+		}
+	}
+	return out
+}
+
+// Default reports whether nobody said anything of the setting.
+func (v Value) Default() bool { return v.Origin == originDefault }

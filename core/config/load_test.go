@@ -274,3 +274,14 @@ func TestSecretsAreMasked(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestTopicDefaultsAreWhatWasSaid(t *testing.T) {
+	l, err := Load(Sources{File: "f.yaml", Content: []byte("log.retention.hours: 1\nlog.segment.bytes: 2MiB\nnum.partitions: 3\nlog.flush.interval.ms: 5s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"log.retention.ms": "3600000", "log.segment.bytes": "2097152", "log.flush.interval.ms": "5000"}
+	if diff := cmp.Diff(want, l.TopicDefaults()); diff != "" {
+		t.Error(diff)
+	}
+}
