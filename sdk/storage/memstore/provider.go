@@ -39,11 +39,11 @@ func (p *Provider) Info() storage.Info {
 
 // Open implements storage.Provider.
 func (p *Provider) Open(_ context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
-	name, err := diskName(cfg.Settings)
+	disk, err := p.DiskOf(cfg.Settings)
 	if err != nil {
 		return nil, storage.DirectoryID{}, err
 	}
-	store, dir, err := Open(p.Disk(name), cfg, p.opt)
+	store, dir, err := Open(disk, cfg, p.opt)
 	if err != nil {
 		return nil, storage.DirectoryID{}, err
 	}
@@ -60,6 +60,15 @@ func (p *Provider) Disk(name string) *Disk {
 		p.disks[name] = disk
 	}
 	return disk
+}
+
+// DiskOf returns the disk that a store with these settings opens.
+func (p *Provider) DiskOf(settings []byte) (*Disk, error) {
+	name, err := diskName(settings)
+	if err != nil {
+		return nil, err
+	}
+	return p.Disk(name), nil
 }
 
 // Settings returns the settings that open the disk of that name.

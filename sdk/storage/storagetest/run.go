@@ -1,9 +1,6 @@
 package storagetest
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Case is one rule of the specification, checked.
 type Case struct {
@@ -14,7 +11,7 @@ type Case struct {
 	// Needs is what the target must be able to do.
 	Needs Abilities
 
-	run func(ctx context.Context, e *env)
+	run func(e *env)
 }
 
 // Options steer a run. The zero value runs everything with seed 1.
