@@ -206,7 +206,7 @@ func (c *appendCall) run(ctx context.Context) {
 		BaseOffset:  c.first.Base,
 		Batches:     c.batches,
 		Data:        data,
-		Require:     storageSurvives(c.first.Machine),
+		Require:     c.replica.dir.require(c.first.Machine),
 	}, c.done)
 }
 

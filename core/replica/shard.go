@@ -326,9 +326,10 @@ func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 	s.step(now, r, &o.in)
 }
 
-// storageSurvives is what an append is to outlive.
-func storageSurvives(machine bool) storage.Survives {
-	if machine {
+// require is what an append is to outlive. Where a store cannot promise that for
+// an append, the machine asks for a flush after it.
+func (d *Directory) require(machine bool) storage.Survives {
+	if machine && d.Store.Capabilities().Survives >= storage.SurvivesMachine {
 		return storage.SurvivesMachine
 	}
 	return storage.SurvivesProcess
