@@ -30,7 +30,9 @@ type Config struct {
 	// IdleTimeout closes a connection without requests.
 	IdleTimeout time.Duration
 	// FrameTimeout and WriteTimeout close a connection that moved less than 16
-	// KiB in that time though a request is half here, or a reply half sent.
+	// KiB in that time though a request is half here, or a reply half sent. A
+	// consumer that works on its last records before it reads the next is slow
+	// for a good reason, so that the latter is long.
 	FrameTimeout time.Duration
 	WriteTimeout time.Duration
 	// StallTimeout takes their place while memory is short.
@@ -48,7 +50,7 @@ func DefaultConfig() Config {
 		MaxUnsentBytes:  1 << 20,
 		IdleTimeout:     10 * time.Minute,
 		FrameTimeout:    30 * time.Second,
-		WriteTimeout:    30 * time.Second,
+		WriteTimeout:    10 * time.Minute,
 		StallTimeout:    time.Second,
 		DrainTimeout:    10 * time.Second,
 	}

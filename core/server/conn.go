@@ -43,14 +43,17 @@ type conn struct {
 	stopRead context.CancelFunc // ends the reader's wait for memory
 
 	frame struct {
-		held   int64 // bytes of the shared part that the request being read has
-		moved  time.Time
-		queued bool // it waits for memory
+		held    hold // of the request being read
+		missing int  // its bytes that there is no room for yet
+		moved   time.Time
+		queued  bool // it waits for memory
 	}
-	inFlight   int // requests begun and not yet replied to
-	fetches    int // of them Fetch
+	inFlight   int   // requests begun and not yet replied to
+	fetches    int   // of them Fetch
+	lastFetch  int64 // bytes of the last reply to a Fetch, or -1
 	unsent     int64
-	unsentHeld int64 // what of unsent is in the shared part
+	unsentHeld hold  // of it
+	moved      int64 // bytes of requests that were answered, and of their replies
 	sending    bool
 	sendMoved  time.Time
 }
@@ -65,8 +68,8 @@ func newConn(s *Server, listener string, nc net.Conn) *conn {
 		srv: s, nc: nc, in: bufio.NewReaderSize(nc, readBufferBytes), remote: remote,
 		from:    wire.Peer{Listener: listener, Host: host, Principal: security.Anonymous},
 		replies: make(chan *reply, s.cfg.MaxInFlight),
-		own:     ownBytes,
-		cancel:  func() {}, stopRead: func() {},
+		own:     ownBytes, lastFetch: -1,
+		cancel: func() {}, stopRead: func() {},
 	}
 	c.cond.L = &c.mu
 	return c
@@ -181,7 +184,14 @@ func (c *conn) read(ctx, reading context.Context, wg *sync.WaitGroup) {
 			c.release(held)
 			return
 		}
-		c.begin(ctx, wire.Call{Header: header, Body: body, From: c.from}, len(frame)+sizeBytes, held, wg)
+		room, err := c.holdFetch(reading, header.Key)
+		if err != nil {
+			c.release(held)
+			c.readFailed(fmt.Errorf("memory for the reply to a fetch: %w", err))
+			return
+		}
+		r := &reply{header: header, bytesIn: len(frame) + sizeBytes, since: time.Now(), made: make(chan struct{}), held: room}
+		c.begin(ctx, r, wire.Call{Header: header, Body: body, From: c.from}, held, wg)
 	}
 }
 
@@ -256,7 +266,7 @@ func (c *conn) readFrame(ctx context.Context) (frame []byte, held hold, err erro
 	if size < minHeaderBytes || size > int(c.srv.cfg.MaxRequestBytes) {
 		return nil, held, fmt.Errorf("%w: size %d, from %d to %d are served", errProtocol, size, minHeaderBytes, c.srv.cfg.MaxRequestBytes)
 	}
-	defer c.frameHeld(hold{})
+	defer c.frameHeld(hold{}, 0)
 	for have, step := 0, firstStep(size); ; step = nextStep(size, step) {
 		next, err := c.holdFrame(ctx, int64(step))
 		if err != nil {
@@ -266,7 +276,7 @@ func (c *conn) readFrame(ctx context.Context) (frame []byte, held hold, err erro
 		copy(grown, frame)
 		c.release(held)
 		frame, held = grown, next
-		c.frameHeld(held)
+		c.frameHeld(held, size-step)
 		if err := c.readInto(frame[have:]); err != nil {
 			return nil, held, fmt.Errorf("read request of %d bytes: %w", size, err)
 		}
@@ -324,10 +334,10 @@ func (c *conn) frameMoved() {
 	c.frame.moved = time.Now()
 }
 
-func (c *conn) frameHeld(h hold) {
+func (c *conn) frameHeld(h hold, missing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.frame.held = h.shared
+	c.frame.held, c.frame.missing = h, missing
 	c.frame.moved = time.Now()
 }
 

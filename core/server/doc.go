@@ -22,21 +22,27 @@
 //	      + shared                             all that doesn't fit the connection's own
 //
 // A small request or reply needs only its connection's own part, so that it never
-// waits for others. A large request is given memory as its bytes arrive, at most
-// four times what did, never what it announces. A reply is encoded when there is
-// memory for it.
+// waits for others. A large request is given memory as its bytes arrive, in steps
+// of four times what did, never what it announces. Before a Fetch is begun its
+// connection has memory for as much as its last one took; every reply is encoded
+// when there is memory for it.
+//
+// Half of the shared part is for tried connections alone: those that have moved as
+// many bytes, in requests and replies that came through whole, as they ask for.
+// However many newcomers send half of a request, or read no reply, clients at work
+// don't notice. Newcomers wait behind newcomers.
 //
 // When the shared part is short, whoever needs some waits in line, and
-// connections that hold some without moving on are closed, those that hold most
-// first: under pressure a connection has to move progressBytes in each
-// StallTimeout, at other times in each FrameTimeout or WriteTimeout. If nothing
-// stalls and the line doesn't move either, requests that arrive in parallel block
-// each other, and the one that holds most is closed.
+// connections that hold some without moving on are closed, newcomers first: under
+// pressure a connection has to move progressBytes in each StallTimeout, at other
+// times in each FrameTimeout or WriteTimeout. If nothing stalls and the line stands
+// still, requests that arrive in parallel block each other; then those that are
+// furthest from their end are closed until the first in line can go on.
 //
 // # Invariants, and where they are tested
 //
 //   - Replies leave in the order of requests, whenever their answers come
-//     (TestRepliesKeepOrder, KAFKA protocol guide).
+//     (TestRepliesKeepOrder).
 //   - A frame's announced size costs nothing (TestSlowClientsStarveNobody,
 //     FuzzFrame).
 //   - Clients that trickle, or don't read, neither exceed the budget nor keep

@@ -138,27 +138,29 @@ func sizeOf(r kmsg.Response) int64 {
 	return n
 }
 
-// firstStep is how much of a frame is made room for before any of it is here;
-// each next step is four times the last, and the last is the frame's size.
+// A frame is made room for in steps. The last step is the frame's size, and each
+// before it a quarter of the next; those between the first and minStepBytes are
+// left out, because each may have to wait in line.
+const (
+	firstStepMaxBytes = 4 << 10
+	minStepBytes      = 32 << 10
+	stepFactor        = 4
+)
+
+func smallerStep(step int) int { return (step + stepFactor - 1) / stepFactor }
+
+// firstStep is how much is made room for before any of the frame is here.
 func firstStep(size int) int {
 	for size > firstStepMaxBytes {
-		size = (size + stepFactor - 1) / stepFactor
+		size = smallerStep(size)
 	}
 	return size
 }
 
-// nextStep is what firstStep would pass before reaching have.
+// nextStep is the step after have, which is full.
 func nextStep(size, have int) int {
-	for {
-		smaller := (size + stepFactor - 1) / stepFactor
-		if smaller <= have {
-			return size
-		}
+	for smaller := smallerStep(size); smaller > have && smaller >= minStepBytes; smaller = smallerStep(size) {
 		size = smaller
 	}
+	return size
 }
-
-const (
-	firstStepMaxBytes = 4 << 10
-	stepFactor        = 4
-)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/memory"
@@ -23,20 +24,35 @@ const (
 	// overdraftShare is the part of the budget for replies that wait for memory
 	// though they are made already.
 	overdraftShare = 8
+	// expectedShare is the greatest part of the shared memory that is taken for a
+	// reply whose size is only expected.
+	expectedShare = 4
+	// firstFetchBytes bounds what a connection's first Fetch is expected to take.
+	firstFetchBytes = 1 << 20
+	// averageOver is over how many replies the size of a reply is averaged.
+	averageOver = 8
 	// patience is how many stall timeouts the line may stand still before
 	// requests that block each other are broken up.
-	patience = 5
+	patience = 2
 )
 
 // errNoMemory ends a connection whose reply can't be kept.
 var errNoMemory = errors.New("no memory for the reply")
 
 // pool is the server's part of the memory budget.
+//
+// The shared part has a lane for connections that are not tried: those that have
+// not yet moved as many bytes, in requests and replies that came through whole, as
+// they want to hold. However many newcomers stall, the others have the rest.
 type pool struct {
 	budget    *memory.Budget
 	shared    *memory.Budget
+	untried   *memory.Budget // a part of shared
 	overdraft *memory.Budget
 	maxConns  int
+
+	// fetchBytes is what a reply to a Fetch took lately, on average.
+	fetchBytes atomic.Int64
 
 	// short is sent to, without waiting, when somebody has to wait.
 	short chan struct{}
@@ -47,17 +63,35 @@ type pool struct {
 
 // wait is somebody in line.
 type wait struct {
-	bytes int64
+	hold
 	since time.Time
 }
 
-func newPool(budget *memory.Budget, maxConns int) *pool {
+// hold is memory that a request or reply has: of its connection's own, or of the
+// shared part.
+type hold struct {
+	own     int64
+	shared  int64
+	untried int64 // what of shared is in the lane of the untried
+}
+
+func (h hold) plus(o hold) hold {
+	return hold{h.own + o.own, h.shared + o.shared, h.untried + o.untried}
+}
+
+func (h hold) minus(o hold) hold {
+	return hold{h.own - o.own, h.shared - o.shared, h.untried - o.untried}
+}
+
+func newPool(budget *memory.Budget, cfg Config) *pool {
 	total := budget.Total()
-	maxConns = int(min(int64(maxConns), total/2/connectionBytes))
+	maxConns := int(min(int64(cfg.MaxConnections), total/2/connectionBytes))
 	overdraft := total / overdraftShare
+	shared := total - overdraft - int64(maxConns)*connectionBytes
 	return &pool{
 		budget:    budget,
-		shared:    memory.New(total - overdraft - int64(maxConns)*connectionBytes),
+		shared:    memory.New(shared),
+		untried:   memory.New(max(shared/2, min(shared, peakBytes(cfg.MaxRequestBytes)))),
 		overdraft: memory.New(overdraft),
 		maxConns:  maxConns,
 		short:     make(chan struct{}, 1),
@@ -65,24 +99,29 @@ func newPool(budget *memory.Budget, maxConns int) *pool {
 	}
 }
 
-// try takes shared memory if there is some.
-func (p *pool) try(n int64) bool {
-	if !p.shared.TryAcquire(n) {
+// peakBytes is what a request of n bytes needs while its last step is taken.
+func peakBytes(n int32) int64 { return int64(n) + int64(n)/stepFactor + stepFactor }
+
+// try takes shared memory if it is there.
+func (p *pool) try(h hold) bool {
+	if !p.untried.TryAcquire(h.untried) {
 		return false
 	}
-	if !p.budget.TryAcquire(n) {
-		p.shared.Release(n)
+	if !p.shared.TryAcquire(h.shared) {
+		p.untried.Release(h.untried)
+		return false
+	}
+	if !p.budget.TryAcquire(h.shared) {
+		p.shared.Release(h.shared)
+		p.untried.Release(h.untried)
 		return false
 	}
 	return true
 }
 
 // acquire takes shared memory, waiting in line.
-func (p *pool) acquire(ctx context.Context, n int64) error {
-	if p.try(n) {
-		return nil
-	}
-	w := &wait{bytes: n, since: time.Now()}
+func (p *pool) acquire(ctx context.Context, h hold) error {
+	w := &wait{hold: h, since: time.Now()}
 	p.mu.Lock()
 	p.waiting[w] = struct{}{}
 	p.mu.Unlock()
@@ -95,34 +134,47 @@ func (p *pool) acquire(ctx context.Context, n int64) error {
 	case p.short <- struct{}{}:
 	default: // it is known already
 	}
-	if err := p.shared.Acquire(ctx, n); err != nil {
+	if err := p.untried.Acquire(ctx, h.untried); err != nil {
 		return err
 	}
-	if err := p.budget.Acquire(ctx, n); err != nil {
-		p.shared.Release(n)
+	if err := p.shared.Acquire(ctx, h.shared); err != nil {
+		p.untried.Release(h.untried)
+		return err
+	}
+	if err := p.budget.Acquire(ctx, h.shared); err != nil {
+		p.shared.Release(h.shared)
+		p.untried.Release(h.untried)
 		return err
 	}
 	return nil
 }
 
-func (p *pool) release(n int64) {
-	p.budget.Release(n)
-	p.shared.Release(n)
+func (p *pool) release(h hold) {
+	p.budget.Release(h.shared)
+	p.shared.Release(h.shared)
+	p.untried.Release(h.untried)
 }
 
-// shortage tells how many bytes are waited for beyond what is free, how many
-// wait, and since when.
-func (p *pool) shortage() (bytes int64, waiters int, since time.Time) {
+// shortage is what is waited for.
+type shortage struct {
+	waiters int
+	first   wait // who came first
+	wanted  hold // beyond what is free, in each lane
+}
+
+func (p *pool) shortage() shortage {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := shortage{waiters: len(p.waiting)}
 	for w := range p.waiting {
-		bytes += w.bytes
-		if since.IsZero() || w.since.Before(since) {
-			since = w.since
+		s.wanted = s.wanted.plus(w.hold)
+		if s.first.since.IsZero() || w.since.Before(s.first.since) {
+			s.first = *w
 		}
 	}
-	waiters = len(p.waiting)
-	p.mu.Unlock()
-	return bytes - max(0, p.shared.Total()-p.shared.Used()), waiters, since
+	s.wanted.shared -= p.shared.Total() - p.shared.Used()
+	s.wanted.untried -= p.untried.Total() - p.untried.Used()
+	return s
 }
 
 // relieve runs until ctx ends: while somebody waits for memory, it closes those
@@ -146,64 +198,90 @@ func (s *Server) relieve(ctx context.Context) {
 	}
 }
 
+// holder is a connection that could be closed for what it holds.
+type holder struct {
+	*conn
+	held    hold
+	missing int // bytes of a request that wait for memory
+}
+
+// first orders holders: the untried before others, then those that will need
+// most until they end, then those that hold most.
+func first(a, b holder) int {
+	untried := func(h holder) int64 { return min(h.held.untried, 1) }
+	return cmp.Or(cmp.Compare(untried(b), untried(a)), cmp.Compare(b.missing, a.missing), cmp.Compare(b.held.shared, a.held.shared))
+}
+
 // relieveOnce reports whether anybody waits.
 func (s *Server) relieveOnce(now time.Time) bool {
-	wanted, waiters, since := s.pool.shortage()
-	if waiters == 0 {
+	short := s.pool.shortage()
+	if short.waiters == 0 {
 		return false
-	}
-	type holder struct {
-		*conn
-		bytes  int64
-		waiter bool
 	}
 	var stalled, queued []holder
 	for _, c := range s.connections() {
 		st := c.standing(now, s.cfg.StallTimeout)
-		wanted -= st.closing
-		if st.stalled > 0 {
-			stalled = append(stalled, holder{c, st.stalled, false})
+		short.wanted = short.wanted.minus(st.closing)
+		if st.stalled.shared > 0 {
+			stalled = append(stalled, holder{c, st.stalled, 0})
 		}
-		if st.queued > 0 {
-			queued = append(queued, holder{c, st.queued, st.waiter})
+		// Closing the only one who waits would help nobody.
+		if st.queued.shared > 0 && (short.waiters > 1 || st.missing == 0) {
+			queued = append(queued, holder{c, st.queued, st.missing})
 		}
 	}
-	most := func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) }
-	slices.SortFunc(stalled, most)
-	for _, h := range stalled {
-		if wanted <= 0 {
-			break
-		}
-		h.fail(ClosedMemory, errors.New("it stalled while memory was short"))
-		wanted -= h.bytes
-	}
-	if len(stalled) > 0 || len(queued) == 0 || wanted <= 0 || now.Sub(since) <= patience*s.cfg.StallTimeout {
+	if closeFirst(stalled, short.wanted, errors.New("it stalled while memory was short")) {
 		return true
 	}
-	// Closing the only one who waits would help nobody.
-	if h := slices.MinFunc(queued, most); waiters > 1 || !h.waiter {
-		h.fail(ClosedMemory, errors.New("memory was short and it held most"))
+	if now.Sub(short.first.since) > patience*s.cfg.StallTimeout {
+		closeFirst(queued, short.gridlock(), errors.New("memory was short for all that was sent at once"))
 	}
 	return true
 }
 
-// hold is memory that somebody of a connection has: of the connection's own, or
-// of the shared part.
-type hold struct {
-	own    int64
-	shared int64
+// gridlock is what to make room for when those who wait hold what the others
+// wait for: for the first in line, and at once for some of the untried, because
+// they may be many that will never go on.
+func (s shortage) gridlock() hold {
+	const untriedAtOnce = 8
+	var room hold
+	if s.wanted.shared > 0 {
+		room.shared = s.first.shared
+	}
+	if s.wanted.untried > 0 {
+		room.untried = max(s.first.untried, s.wanted.untried/untriedAtOnce)
+	}
+	return room
 }
 
-// tryHold takes n bytes if they are there.
-func (c *conn) tryHold(n int64) (hold, bool) {
+// closeFirst closes holders until there is room enough, and reports whether it
+// closed any.
+func closeFirst(holders []holder, room hold, why error) bool {
+	slices.SortFunc(holders, first)
+	closed := false
+	for _, h := range holders {
+		if room.shared > 0 || (room.untried > 0 && h.held.untried > 0) {
+			h.fail(ClosedMemory, why)
+			room, closed = room.minus(h.held), true
+		}
+	}
+	return closed
+}
+
+// ask is the hold that n bytes would be, and whether it is there already.
+func (c *conn) ask(n int64) (h hold, taken bool) {
 	c.mu.Lock()
 	if n <= c.own {
 		c.own -= n
 		c.mu.Unlock()
 		return hold{own: n}, true
 	}
+	h.shared = n
+	if c.moved < n {
+		h.untried = n
+	}
 	c.mu.Unlock()
-	return hold{shared: n}, c.srv.pool.try(n)
+	return h, c.srv.pool.try(h)
 }
 
 // release gives a hold back. Releasing the zero hold does nothing.
@@ -214,28 +292,28 @@ func (c *conn) release(h hold) {
 		c.mu.Unlock()
 	}
 	if h.shared > 0 {
-		c.srv.pool.release(h.shared)
+		c.srv.pool.release(h)
 	}
 }
 
 // holdFrame takes n bytes for the request that is being read, waiting in line.
 func (c *conn) holdFrame(ctx context.Context, n int64) (hold, error) {
-	h, ok := c.tryHold(n)
-	if ok {
+	h, taken := c.ask(n)
+	if taken {
 		return h, nil
 	}
 	c.frameQueued(true)
 	defer c.frameQueued(false)
-	if err := c.srv.pool.acquire(ctx, n); err != nil {
+	if err := c.srv.pool.acquire(ctx, h); err != nil {
 		return hold{}, err
 	}
-	return hold{shared: n}, nil
+	return h, nil
 }
 
 // holdReply takes n bytes for a reply that is made already, or about to be.
 func (c *conn) holdReply(ctx context.Context, n int64) (hold, error) {
-	h, ok := c.tryHold(n)
-	if ok {
+	h, taken := c.ask(n)
+	if taken {
 		return h, nil
 	}
 	pool := c.srv.pool
@@ -243,39 +321,66 @@ func (c *conn) holdReply(ctx context.Context, n int64) (hold, error) {
 		return hold{}, errNoMemory
 	}
 	defer pool.overdraft.Release(n)
-	if err := pool.acquire(ctx, n); err != nil {
+	if err := pool.acquire(ctx, h); err != nil {
 		return hold{}, err
 	}
-	return hold{shared: n}, nil
+	return h, nil
 }
 
-// standing is how a connection stands while memory is short, in bytes of the
-// shared part.
+// holdFetch takes what the reply to a Fetch is likely to need before it is begun,
+// so that clients wait while others' replies fill the memory, instead of having
+// theirs made for nothing. What a connection's last Fetch took is what its next
+// is expected to take; of a connection's first nothing is known but what others
+// took.
+func (c *conn) holdFetch(ctx context.Context, key int16) (hold, error) {
+	if key != keyFetch {
+		return hold{}, nil
+	}
+	pool := c.srv.pool
+	c.mu.Lock()
+	expected := c.lastFetch
+	c.mu.Unlock()
+	if expected < 0 {
+		expected = min(pool.fetchBytes.Load(), firstFetchBytes)
+	}
+	return c.holdFrame(ctx, min(expected, pool.untried.Total()/expectedShare))
+}
+
+// fetched notes the size of a reply to a Fetch.
+func (c *conn) fetched(n int64) {
+	c.mu.Lock()
+	c.lastFetch = n
+	c.mu.Unlock()
+	average := &c.srv.pool.fetchBytes // a lost update does no harm
+	average.Store(average.Load() - average.Load()/averageOver + n/averageOver)
+}
+
+// standing is how a connection stands while memory is short.
 type standing struct {
-	stalled int64 // held by a request or reply that doesn't move
-	queued  int64 // held by a request that waits for more, or replies behind one not made yet
-	waiter  bool  // such a request is among them
-	closing int64 // about to be released
+	stalled hold // of a request or reply that doesn't move
+	queued  hold // of a request that waits for more, or replies behind one not made yet
+	missing int  // bytes of such a request that are still to come
+	closing hold // about to be released
 }
 
 func (c *conn) standing(now time.Time, stall time.Duration) standing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed {
-		return standing{closing: c.frame.held + c.unsentHeld}
+		return standing{closing: c.frame.held.plus(c.unsentHeld)}
 	}
 	var st standing
 	switch {
 	case c.frame.queued:
-		st.queued, st.waiter = c.frame.held, true
+		st.queued, st.missing = c.frame.held, c.frame.missing
 	case now.Sub(c.frame.moved) >= stall:
-		st.stalled += c.frame.held
+		st.stalled = c.frame.held
 	}
 	switch {
 	case !c.sending:
-		st.queued += c.unsentHeld
+		st.queued = st.queued.plus(c.unsentHeld)
 	case now.Sub(c.sendMoved) >= stall:
-		st.stalled += c.unsentHeld
+		st.stalled = st.stalled.plus(c.unsentHeld)
 	}
 	return st
 }

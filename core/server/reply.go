@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Replies are sent together, up to so many and so many bytes.
@@ -35,8 +36,7 @@ type reply struct {
 }
 
 // begin hands a request to the handler and starts its answer.
-func (c *conn) begin(ctx context.Context, call wire.Call, bytesIn int, held hold, wg *sync.WaitGroup) {
-	r := &reply{header: call.Header, bytesIn: bytesIn, since: time.Now(), made: make(chan struct{})}
+func (c *conn) begin(ctx context.Context, r *reply, call wire.Call, held hold, wg *sync.WaitGroup) {
 	c.replies <- r
 	var answer wire.Answer
 	if !c.guard(call.Header, func() { answer = c.srv.handler.Begin(ctx, call) }) || answer == nil {
@@ -83,17 +83,7 @@ func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request h
 		version = *got.Version
 	}
 	got.Response.SetVersion(version)
-	size := sizeOf(got.Response)
-	if size > math.MaxInt32 {
-		c.fail(ClosedMemory, fmt.Errorf("a reply of %d bytes is beyond the protocol", size))
-		return
-	}
-	held, err := c.holdReply(ctx, size)
-	if r.held = held; err == nil {
-		r.frame = appendReply(make([]byte, 0, size), r.header.CorrelationID, got.Response)
-		err = c.holdRest(ctx, r)
-	}
-	if err != nil {
+	if err := c.encode(ctx, r, got.Response); err != nil {
 		r.frame = nil
 		c.fail(ClosedMemory, fmt.Errorf("reply to API key %d: %w", r.header.Key, err))
 		return
@@ -101,16 +91,35 @@ func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request h
 	c.queued(r)
 }
 
-// holdRest settles what the frame really takes.
-func (c *conn) holdRest(ctx context.Context, r *reply) error {
-	takes := int64(cap(r.frame))
-	if takes <= r.held.own+r.held.shared {
-		return nil
+// encode makes the frame. Memory for a large one is taken before it is made, for
+// others when their size is known.
+func (c *conn) encode(ctx context.Context, r *reply, response kmsg.Response) error {
+	size := sizeOf(response)
+	if size > math.MaxInt32 {
+		return fmt.Errorf("%d bytes are beyond the protocol", size)
 	}
-	c.release(r.held)
-	r.held = hold{}
-	held, err := c.holdReply(ctx, takes)
-	r.held = held
+	if r.header.Key == keyFetch {
+		c.fetched(size)
+	}
+	if err := c.resize(ctx, r, size); err != nil {
+		return err
+	}
+	r.frame = appendReply(make([]byte, 0, size), r.header.CorrelationID, response)
+	return c.resize(ctx, r, int64(cap(r.frame)))
+}
+
+// resize makes the reply's hold fit n bytes.
+func (c *conn) resize(ctx context.Context, r *reply, n int64) (err error) {
+	switch {
+	case n > r.held.own+r.held.shared:
+		c.release(r.held)
+		r.held = hold{}
+		r.held, err = c.holdReply(ctx, n)
+	case n < r.held.shared:
+		rest := hold{shared: r.held.shared - n, untried: max(0, r.held.untried-n)}
+		c.release(rest)
+		r.held = r.held.minus(rest)
+	}
 	return err
 }
 
@@ -118,15 +127,18 @@ func (c *conn) queued(r *reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unsent += int64(len(r.frame))
-	c.unsentHeld += r.held.shared
+	c.unsentHeld = c.unsentHeld.plus(r.held)
 }
 
 // done lets go of a reply that was sent, or will not be.
-func (c *conn) done(r *reply) {
+func (c *conn) done(r *reply, sent bool) {
 	c.mu.Lock()
+	if sent {
+		c.moved += int64(r.bytesIn) + int64(len(r.frame))
+	}
 	if r.frame != nil {
 		c.unsent -= int64(len(r.frame))
-		c.unsentHeld -= r.held.shared
+		c.unsentHeld = c.unsentHeld.minus(r.held)
 	}
 	c.inFlight--
 	if r.header.Key == keyFetch {
@@ -195,7 +207,7 @@ func (c *conn) send(batch []*reply) {
 		if sent {
 			c.srv.events.RequestServed(served)
 		}
-		c.done(r)
+		c.done(r, sent)
 	}
 	if last := batch[len(batch)-1]; last.close {
 		c.fail(ClosedByHandler, last.why)

@@ -41,7 +41,7 @@ func New(cfg Config, handler wire.Handler, budget *memory.Budget, logger *slog.L
 		events = noEvents{}
 	}
 	return &Server{
-		cfg: cfg, handler: handler, pool: newPool(budget, cfg.MaxConnections), log: logger, events: events,
+		cfg: cfg, handler: handler, pool: newPool(budget, cfg), log: logger, events: events,
 		flexible: newFlexibility(), conns: map[*conn]struct{}{},
 	}
 }
@@ -75,9 +75,6 @@ func (s *Server) Listen() error {
 	s.listeners = all
 	return nil
 }
-
-// peakBytes is what a request of n bytes needs while its last step is taken.
-func peakBytes(n int32) int64 { return int64(n) + int64(n)/stepFactor + stepFactor }
 
 // Addrs gives the bound addresses by listener name.
 func (s *Server) Addrs() map[string]net.Addr {

@@ -1,0 +1,252 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/core/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The attacks: so many clients, against a budget far below what they ask for.
+const (
+	attackers   = 500
+	attackTotal = 32 << 20
+	attackStall = 200 * time.Millisecond
+	attackLasts = 2 * time.Second
+	recordBytes = 1 << 20 // in a fetch response, and of a large request
+)
+
+func attackConfig() Config {
+	cfg := testConfig()
+	cfg.MaxConnections = attackers + 100
+	cfg.MaxRequestBytes = 8 << 20
+	cfg.StallTimeout = attackStall
+	return cfg
+}
+
+// serveAttack answers fetches with recordBytes that all responses share, so that
+// the server's own copies are what is measured.
+func serveAttack(t *testing.T) *harness {
+	records := make([]byte, recordBytes)
+	return start(t, attackConfig(), attackTotal, handlerFunc(func(ctx context.Context, c wire.Call) wire.Answer {
+		if c.Key != keyFetch {
+			return echo(ctx, c)
+		}
+		return func(context.Context) wire.Reply {
+			resp := kmsg.NewPtrFetchResponse()
+			topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			part.RecordBatches = records
+			topic.Partitions = append(topic.Partitions, part)
+			resp.Topics = append(resp.Topics, topic)
+			return wire.Reply{Response: resp}
+		}
+	}))
+}
+
+// A client that announces a large request, sends some of it at once, and then
+// hardly more, comes again when it is closed.
+func TestSlowClientsStarveNobody(t *testing.T) {
+	const announced, atOnce = 8 << 20, 100 << 10
+	s := serveAttack(t)
+	opening := padded(atOnce, 1)
+	binary.BigEndian.PutUint32(opening, announced-sizeBytes)
+	underAttack(t, s, func(ctx context.Context, nc net.Conn) error {
+		if _, err := nc.Write(opening); err != nil {
+			return err
+		}
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				if _, err := nc.Write(opening[:10]); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// A client that asks for much and reads nothing.
+func TestDeafClientsStarveNobody(t *testing.T) {
+	s := serveAttack(t)
+	var fetches []byte
+	for i := range int32(5) {
+		fetches = append(fetches, request(kmsg.NewPtrFetchRequest(), 12, i)...)
+	}
+	underAttack(t, s, func(ctx context.Context, nc net.Conn) error {
+		_ = nc.(*net.TCPConn).SetReadBuffer(4 << 10)
+		if _, err := nc.Write(fetches); err != nil {
+			return err
+		}
+		// Never reading, it notices its end only by writing.
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				if _, err := nc.Write(fetches); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// underAttack measures how honest clients fare while attackers do their worst.
+func underAttack(t *testing.T, s *harness, attack func(context.Context, net.Conn) error) {
+	ctx, stop := context.WithTimeout(t.Context(), attackLasts)
+	defer stop()
+	before := liveHeap()
+	honest := map[string]*honestClient{
+		"small":   {request: metadata(1)},
+		"produce": {request: padded(recordBytes, 1)},
+		"fetch":   {request: request(kmsg.NewPtrFetchRequest(), 12, 1)},
+	}
+	var wg, known sync.WaitGroup
+	known.Add(len(honest))
+	for _, h := range honest {
+		wg.Go(func() { h.run(ctx, s.addr, known.Done) })
+	}
+	known.Wait()
+	newcomer := &honestClient{request: padded(recordBytes, 1), newcomer: true}
+	wg.Go(func() { newcomer.run(ctx, s.addr, func() {}) })
+	var attacks atomic.Int64
+	for range attackers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				nc, err := net.Dial("tcp", s.addr)
+				if err != nil {
+					return
+				}
+				attacks.Add(1)
+				end := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+				_ = attack(ctx, nc)
+				end()
+				_ = nc.Close()
+			}
+		})
+	}
+	var heap, used int64
+	sample := time.NewTicker(100 * time.Millisecond)
+	defer sample.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-sample.C:
+			used, heap = max(used, s.budget.Used()), max(heap, liveHeap()-before)
+		}
+	}
+	wg.Wait()
+	t.Logf("%d attacks; memory used at most %d KiB, live heap grew by at most %d KiB; closed for memory: %d, slow: %d",
+		attacks.Load(), used>>10, heap>>10, s.events.count(ClosedMemory), s.events.count(ClosedSlow))
+	for name, h := range honest {
+		t.Logf("%-8s %5d served, the slowest in %v, %d reconnects", name, h.served, h.slowest, h.reconnects)
+		if h.served < 5 || h.reconnects > 0 {
+			t.Errorf("%s: only %d requests were served, with %d reconnects", name, h.served, h.reconnects)
+		}
+		if most := 10 * attackStall; h.slowest > most {
+			t.Errorf("%s: the slowest took %v, more than %v", name, h.slowest, most)
+		}
+	}
+	t.Logf("newcomer %5d served, the slowest in %v, %d reconnects", newcomer.served, newcomer.slowest, newcomer.reconnects)
+	// Clients live in the same process, and what is allocated while the collector
+	// runs counts as live.
+	if most := int64(2 * attackTotal); heap > most {
+		t.Errorf("the live heap grew by %d bytes, more than %d", heap, most)
+	}
+	if used > attackTotal {
+		t.Errorf("%d bytes used of %d", used, attackTotal)
+	}
+	if s.events.count(ClosedMemory) == 0 {
+		t.Error("memory was never short: the attack is none")
+	}
+}
+
+func liveHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// honestClient sends one request after the other, reads the replies, and connects
+// again when it has to, as real clients do.
+type honestClient struct {
+	request    []byte
+	served     int
+	reconnects int
+	slowest    time.Duration // from the first attempt to the reply
+	newcomer   bool          // it connects anew for each request
+}
+
+// run works until ctx ends. It calls known after its second reply.
+func (h *honestClient) run(ctx context.Context, addr string, known func()) {
+	var nc net.Conn
+	defer func() {
+		if nc != nil {
+			_ = nc.Close()
+		}
+	}()
+	for since := time.Now(); ctx.Err() == nil; {
+		if nc == nil {
+			var err error
+			if nc, err = net.Dial("tcp", addr); err != nil {
+				return
+			}
+			defer context.AfterFunc(ctx, func() { _ = nc.Close() })()
+		}
+		if err := h.roundTrip(nc); err != nil {
+			if ctx.Err() != nil {
+				h.slowest = max(h.slowest, time.Since(since))
+				return
+			}
+			h.reconnects++
+			_ = nc.Close()
+			nc = nil
+			continue
+		}
+		if h.served++; h.served == 2 {
+			known()
+		}
+		h.slowest = max(h.slowest, time.Since(since))
+		if h.newcomer {
+			_ = nc.Close()
+			nc = nil
+		}
+		pause(ctx, 5*time.Millisecond)
+		since = time.Now()
+	}
+}
+
+func (h *honestClient) roundTrip(nc net.Conn) error {
+	if _, err := nc.Write(h.request); err != nil {
+		return err
+	}
+	id, _, err := receive(nc)
+	if err == nil && id != 1 {
+		return errors.New("another request's reply")
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
