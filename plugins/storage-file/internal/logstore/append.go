@@ -1,0 +1,392 @@
+package logstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+const (
+	// writeBytesMax bounds what one write takes of the queue.
+	writeBytesMax = 8 << 20
+	// syncAheadBytes: so many bytes that nobody asked to sync are synced, so that
+	// the recovery point moves and a later sync has little to do.
+	syncAheadBytes = 64 << 20
+)
+
+type pendingAppend struct {
+	req  storage.AppendRequest
+	done func(storage.AppendResult, error)
+	// behind is the failure of an append that this one was queued behind.
+	behind error
+}
+
+// Append implements storage.Store.
+func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
+	l, err := s.lookup(req.Handle)
+	if err == nil {
+		err = l.enqueueAppend(ctx, &pendingAppend{req: req, done: done})
+	}
+	if err != nil {
+		done(storage.AppendResult{}, err)
+	}
+}
+
+// group is appends that were checked and go into one write.
+type group struct {
+	appends []*pendingAppend
+	infos   []storage.BatchInfo
+	bytes   int64
+	leo     int64 // after them
+	epoch   int32 // of the last batch
+	seen    int32 // the highest leader epoch of a request
+	newest  int64 // the greatest timestamp
+}
+
+func (l *log) newGroup() group {
+	return group{leo: l.leo, epoch: lastEpoch(l.epochs), seen: l.seen, newest: -1}
+}
+
+func (g *group) add(a *pendingAppend) {
+	g.appends = append(g.appends, a)
+	g.infos = append(g.infos, a.req.Batches...)
+	g.bytes += int64(len(a.req.Data))
+	last := a.req.Batches[len(a.req.Batches)-1]
+	g.leo, g.epoch, g.seen = last.LastOffset+1, last.LeaderEpoch, a.req.LeaderEpoch
+	for _, b := range a.req.Batches {
+		g.newest = max(g.newest, b.MaxTimestamp)
+	}
+}
+
+// appendAll runs queued appends in order; after is what else the runner took
+// from the queue.
+func (l *log) appendAll(ops []op, after []op) {
+	g := l.newGroup()
+	for i, o := range ops {
+		a := o.append
+		if len(g.appends) > 0 && (g.bytes+int64(len(a.req.Data)) > writeBytesMax || l.rollDue(&g, a)) {
+			l.writeGroup(&g, ops[i:], after)
+		}
+		repeat, err := l.checkAppend(&g, a)
+		if (repeat || err != nil) && len(g.appends) > 0 {
+			l.writeGroup(&g, ops[i:], after)
+			repeat, err = l.checkAppend(&g, a)
+		}
+		if err == nil && !repeat {
+			g.add(a)
+			continue
+		}
+		if err == nil {
+			err = l.checkRepeat(a)
+		}
+		if err != nil {
+			l.failBehind(a.req.Handle, err, ops[i+1:], after)
+			l.complete(completion{done: a.done, err: err})
+			continue
+		}
+		l.seen = a.req.LeaderEpoch
+		l.complete(completion{done: a.done, end: l.leo, sync: a.req.Require == storage.SurvivesMachine})
+		g = l.newGroup()
+	}
+	l.writeGroup(&g, nil, after)
+}
+
+// checkAppend makes the contract's checks in its order, against the log as it
+// will be after the group. repeat: the batches may be in the log already.
+func (l *log) checkAppend(g *group, a *pendingAppend) (repeat bool, err error) {
+	req := &a.req
+	if err := l.check(req.Handle); err != nil {
+		return false, err
+	}
+	if a.behind != nil {
+		return false, a.behind
+	}
+	if req.LeaderEpoch < g.seen {
+		return false, storage.Errorf(storage.ErrFenced, "leader epoch %d is lower than %d, which the log has seen", req.LeaderEpoch, g.seen)
+	}
+	if req.Require < storage.SurvivesUnset || req.Require > storage.SurvivesMachine {
+		return false, storage.Errorf(storage.ErrInvalid, "a file cannot make an append survive level %d", req.Require)
+	}
+	if err := checkBatches(req.Batches, req.Data, req.BaseOffset); err != nil {
+		return false, err
+	}
+	if last := req.Batches[len(req.Batches)-1].LeaderEpoch; last > req.LeaderEpoch {
+		return false, storage.Errorf(storage.ErrInvalid, "a batch of leader epoch %d comes from leader epoch %d", last, req.LeaderEpoch)
+	}
+	if req.BaseOffset < g.leo {
+		return true, nil
+	}
+	if req.BaseOffset > g.leo {
+		return false, storage.Errorf(storage.ErrInvalid, "the base offset is %d but the log ends at %d", req.BaseOffset, g.leo)
+	}
+	if first := req.Batches[0].LeaderEpoch; first < g.epoch {
+		return false, storage.Errorf(storage.ErrInvalid, "leader epoch %d falls below %d, the last batch's", first, g.epoch)
+	}
+	return false, l.store.reserve.admit()
+}
+
+// checkBatches checks that infos describe data, and that the batches are whole,
+// intact by CRC, and rise from base on.
+func checkBatches(infos []storage.BatchInfo, data []byte, base int64) error {
+	if len(infos) == 0 {
+		return storage.Errorf(storage.ErrInvalid, "there is no batch")
+	}
+	if len(data) > segment.BytesMax {
+		return storage.Errorf(storage.ErrInvalid, "%d bytes at once; a segment holds %d", len(data), segment.BytesMax)
+	}
+	chain := segment.Chain{Next: base, Gaps: true, Epoch: epochNone}
+	rest := data
+	for i, want := range infos {
+		info, _, tail, err := recordbatch.Next(rest)
+		if err == nil && info != want {
+			err = errors.New("it is not the one that is described")
+		}
+		if err == nil {
+			err = chain.Check(info)
+		}
+		if err != nil {
+			return storage.Errorf(storage.ErrInvalid, "batch %d: %v", i, err)
+		}
+		rest = tail
+	}
+	if len(rest) > 0 {
+		return storage.Errorf(storage.ErrInvalid, "%d bytes follow the batches described", len(rest))
+	}
+	return nil
+}
+
+// checkRepeat passes an append whose batches are all in the log, byte for byte.
+func (l *log) checkRepeat(a *pendingAppend) error {
+	wrong := storage.Errorf(storage.ErrInvalid, "the base offset is %d but the log ends at %d", a.req.BaseOffset, l.leo)
+	first, last := a.req.Batches[0], a.req.Batches[len(a.req.Batches)-1]
+	if first.BaseOffset < l.logStart || last.LastOffset >= l.leo {
+		return wrong
+	}
+	got, err := l.read(l.view.Load(), storage.ReadRequest{
+		Offset: first.BaseOffset, UpTo: last.LastOffset + 1, MaxBytes: len(a.req.Data), AtLeastOne: true,
+	})
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got.Data, a.req.Data) {
+		return wrong
+	}
+	return nil
+}
+
+// failBehind marks the appends of a handle that are queued behind a failed one.
+func (l *log) failBehind(h storage.Handle, err error, taken ...[]op) {
+	behind := storage.Errorf(storage.ErrInvalid, "an append before this one failed: %v", err)
+	mark := func(ops []op) {
+		for _, o := range ops {
+			if o.append != nil && o.append.req.Handle == h && o.append.behind == nil {
+				o.append.behind = behind
+			}
+		}
+	}
+	for _, ops := range taken {
+		mark(ops)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	mark(l.queue)
+}
+
+// writeGroup writes the group and completes it or puts it in line for a sync,
+// and empties it. When it fails, nothing of it is in the log, or the log is
+// failed.
+func (l *log) writeGroup(g *group, behind, after []op) {
+	if len(g.appends) == 0 {
+		return
+	}
+	err := l.write(g)
+	if err != nil {
+		l.failBehind(g.appends[0].req.Handle, err, behind, after)
+	}
+	completions := make([]completion, len(g.appends))
+	for i, a := range g.appends {
+		completions[i] = completion{
+			done: a.done, end: a.req.Batches[len(a.req.Batches)-1].LastOffset + 1, err: err,
+			sync: a.req.Require == storage.SurvivesMachine,
+		}
+	}
+	l.complete(completions...)
+	*g = l.newGroup()
+}
+
+// write appends the group to the segment that grows, rolling before it if due.
+func (l *log) write(g *group) error {
+	if err := l.markDirty(g); err != nil {
+		return l.writeError("mark the log as written", err)
+	}
+	if l.rollDue(&group{leo: l.leo, newest: -1}, g.appends[0]) {
+		if err := l.roll(); err != nil {
+			return l.writeError("roll the log", err)
+		}
+	}
+	before := l.epochs
+	if err := l.noteEpochs(g.infos); err != nil {
+		return l.writeError("note a leader epoch", err)
+	}
+	l.vec = l.vec[:0]
+	for _, a := range g.appends {
+		l.vec = append(l.vec, a.req.Data)
+	}
+	last, pos := l.last(), l.index.Bytes
+	_, err := last.File().WriteVecAt(l.vec, pos)
+	clear(l.vec)
+	if err != nil {
+		if cutErr := last.File().Truncate(pos); cutErr != nil {
+			err = fmt.Errorf("%w; cutting the unfinished write back: %w", err, cutErr)
+			return l.fail(fmt.Errorf("append: %w", err))
+		}
+		if len(l.epochs) > len(before) {
+			l.epochs = before
+			if hintErr := l.writeHint(before, true); hintErr != nil {
+				return l.fail(fmt.Errorf("append: %w; %w", err, hintErr))
+			}
+		}
+		return l.writeError("append", err)
+	}
+	now := l.store.now().UnixMilli()
+	for _, b := range g.infos {
+		l.index.Add(b, l.interval(), now)
+	}
+	l.leo, l.seen = g.leo, g.seen
+	l.unsynced += g.bytes
+	l.touch(last)
+	l.publish()
+	if l.unsynced >= syncAheadBytes {
+		l.unsynced = 0
+		l.requestSync()
+		return l.refreshHint()
+	}
+	return nil
+}
+
+// touch notes that the segment has bytes that are not synced.
+func (l *log) touch(seg *segment.Segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	l.dirty[seg] = l.writes
+}
+
+// writeError gives an error of a write its class. A full disk leaves the log
+// sound; anything else does not.
+func (l *log) writeError(act string, err error) error {
+	if vfs.Full(err) {
+		return storage.Errorf(storage.ErrFull, "%s: %v", act, err)
+	}
+	return l.fail(fmt.Errorf("%s: %w", act, err))
+}
+
+// markDirty tells the next opening what kind of appends there were, before the
+// first of that kind.
+func (l *log) markDirty(g *group) error {
+	loose, gaps := false, l.gaps
+	for _, a := range g.appends {
+		loose = loose || a.req.Require != storage.SurvivesMachine
+	}
+	next := l.leo
+	for _, b := range g.infos {
+		gaps = gaps || b.BaseOffset != next
+		next = b.LastOffset + 1
+	}
+	l.loose = loose
+	want := stateSynced
+	if loose || l.ckpt.State == stateLoose {
+		want = stateLoose
+	}
+	if l.ckpt.State == want && l.ckpt.Gaps == gaps {
+		return nil
+	}
+	l.gaps = gaps
+	return l.writeCheckpoint(want)
+}
+
+// rollDue says whether the append must begin a new segment, once the group is
+// written.
+func (l *log) rollDue(g *group, a *pendingAppend) bool {
+	x := &l.index
+	bytes, first := x.Bytes+g.bytes, x.FirstTimestamp
+	if bytes == 0 {
+		return false
+	}
+	if x.Bytes == 0 {
+		first = g.infos[0].MaxTimestamp
+	}
+	newest, end := g.newest, g.leo
+	for _, b := range a.req.Batches {
+		newest, end = max(newest, b.MaxTimestamp), max(end, b.LastOffset)
+	}
+	age := l.options.SegmentAge.Milliseconds()
+	return bytes+int64(len(a.req.Data)) > l.options.SegmentBytes ||
+		age > 0 && first >= 0 && newest-first > age ||
+		x.Full() || end-x.Base > math.MaxInt32
+}
+
+// roll seals the segment that grows and begins the next at the LEO. The old
+// one's bytes are synced later: the recovery point stays behind them till then.
+func (l *log) roll() error {
+	next, err := segment.Create(l.store.fs, l.dir, l.leo)
+	if err != nil {
+		return err
+	}
+	if err := l.store.fs.SyncDir(l.dir); err != nil {
+		next.Release()
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	sealed := l.last()
+	index := l.index
+	sealed.Seal(index.Summary, &index)
+	if err := sealed.WriteIndex(&index); err != nil {
+		l.store.logger.Warn("index not written, it will be built again", "path", l.dir, "err", err)
+	}
+	l.store.indexes.loaded(sealed, index.SizeInMemory())
+	l.segs = append(l.segs[:len(l.segs):len(l.segs)], next)
+	l.index = segment.NewIndex(l.leo)
+	l.publish()
+	l.requestSync()
+	// It only saves the next opening some work.
+	if err := l.writeCheckpoint(l.ckpt.State); err != nil && !vfs.Full(err) {
+		return err
+	}
+	return nil
+}
+
+// noteEpochs extends the epochs by those of the batches, and puts the newest
+// into the hint before a batch of it is written.
+func (l *log) noteEpochs(infos []storage.BatchInfo) error {
+	epochs := extendEpochs(l.epochs, infos...)
+	if len(epochs) == len(l.epochs) {
+		return nil
+	}
+	if err := l.writeHint(epochs, true); err != nil {
+		return err
+	}
+	l.epochs = epochs
+	return nil
+}
+
+// extendEpochs returns epochs with those of the batches that follow. It does
+// not change what readers of the old slice see.
+func extendEpochs(epochs []epochStart, infos ...storage.BatchInfo) []epochStart {
+	for _, b := range infos {
+		if b.LeaderEpoch > lastEpoch(epochs) {
+			epochs = append(epochs[:len(epochs):len(epochs)], epochStart{b.LeaderEpoch, b.BaseOffset})
+		}
+	}
+	return epochs
+}
+
+// eof reports the regular end of a walk.
+func eof(err error) bool { return errors.Is(err, io.EOF) }

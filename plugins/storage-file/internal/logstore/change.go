@@ -1,0 +1,412 @@
+package logstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// segmentBytesMax bounds the size at which segments are rolled.
+const segmentBytesMax = segment.BytesMax
+
+// Flush implements storage.Store.
+func (s *Store) Flush(ctx context.Context, handles []storage.Handle) []storage.FlushResult {
+	results := make([]storage.FlushResult, len(handles))
+	durable := make([]int64, len(handles)) // written by completions
+	waits := make([]<-chan error, len(handles))
+	for i, h := range handles {
+		l, err := s.lookup(h)
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		done := make(chan error, 1)
+		waits[i] = done
+		if !l.enqueue(op{run: func() {
+			if err := l.check(h); err != nil {
+				done <- err
+				return
+			}
+			l.complete(completion{end: l.leo, sync: true, done: func(r storage.AppendResult, err error) {
+				durable[i] = r.Durable
+				done <- err
+			}})
+		}}) {
+			waits[i], results[i].Err = nil, errClosed()
+		}
+	}
+	for i, done := range waits {
+		if done == nil {
+			continue
+		}
+		if err := s.wait(ctx, done); err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i].Durable = durable[i]
+		if l, err := s.lookup(handles[i]); err == nil {
+			// Nobody waits for this: it only helps the next opening.
+			l.enqueue(op{run: l.afterFlush})
+		}
+	}
+	return results
+}
+
+// afterFlush notes the recovery point, and that all acknowledged so far is
+// synced if appends now wait for that.
+func (l *log) afterFlush() {
+	if !l.open || l.check(l.handle) != nil || l.refreshHint() != nil {
+		return
+	}
+	if l.ckpt.State == stateLoose && !l.loose && l.durableNow() == l.leo {
+		if err := l.writeCheckpoint(stateSynced); err != nil {
+			_ = l.writeError("note a flush", err) // a failed log tells its next caller
+		}
+	}
+}
+
+// Truncate implements storage.Store.
+func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int32, to int64) (int64, error) {
+	l, err := s.lookup(h)
+	if err != nil {
+		return 0, err
+	}
+	var leo int64
+	err = l.doAs(ctx, h, func() error {
+		switch {
+		case leaderEpoch < l.seen:
+			return errSeen(leaderEpoch, l.seen)
+		case to < l.logStart:
+			return storage.Errorf(storage.ErrInvalid, "truncating to %d, below the log start %d", to, l.logStart)
+		}
+		l.seen = leaderEpoch
+		if to < l.leo {
+			if err := l.truncate(to); err != nil {
+				return err
+			}
+		}
+		leo = l.leo
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return leo, nil
+}
+
+// truncate cuts the log to at most `to`, which is below the LEO. First the
+// recovery point goes down, so that no crash in between looks like damage;
+// then segments go, the last first.
+func (l *log) truncate(to int64) error {
+	i, x, err := l.findCut(to)
+	if err != nil {
+		return err
+	}
+	leo := max(x.Next, l.logStart)
+	if err := l.lowerPoint(leo); err != nil {
+		return err
+	}
+	old := l.segs
+	keep := old[i]
+	l.segs = slices.Clone(old[:i+1])
+	l.index = x
+	l.leo = leo
+	l.holes = clipHoles(l.holes, l.logStart, leo)
+	l.publish()
+	if err := l.dropTail(keep, old[i+1:], x.Bytes); err != nil {
+		return l.fail(fmt.Errorf("truncate: %w", err))
+	}
+	if x.Next < leo {
+		// The log start lies in a gap: the log goes on there.
+		if err := l.restartAt(leo); err != nil {
+			return l.fail(fmt.Errorf("truncate: %w", err))
+		}
+	}
+	if _, err := l.dropBlobsAbove(leo); err != nil {
+		return l.fail(fmt.Errorf("truncate: %w", err))
+	}
+	if err := l.writeHint(l.epochs, true); err != nil {
+		return l.fail(fmt.Errorf("truncate: %w", err))
+	}
+	return nil
+}
+
+// findCut returns the last segment that keeps something below `to`, and its
+// index as it will be.
+func (l *log) findCut(to int64) (int, segment.Index, error) {
+	i := len(l.segs) - 1
+	for i > 0 && l.segs[i].Base() >= to {
+		i--
+	}
+	seg := l.segs[i]
+	bytes := l.index.Bytes
+	if i < len(l.segs)-1 {
+		bytes = seg.Summary().Bytes
+	}
+	x := segment.NewIndex(seg.Base())
+	_, modified, err := seg.File().Stat()
+	if err != nil {
+		return 0, x, l.fail(fmt.Errorf("stat segment %d: %w", seg.Base(), err))
+	}
+	w := segment.NewWalk(seg.File(), 0, bytes, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone})
+	for {
+		info, err := w.NextHeader()
+		if eof(err) || err == nil && info.LastOffset >= to {
+			return i, x, nil
+		}
+		if isDamage(err) {
+			return 0, x, storage.Errorf(storage.ErrCorrupt, "truncate to %d: %v", to, err)
+		}
+		if err != nil {
+			return 0, x, l.fail(fmt.Errorf("truncate: %w", err))
+		}
+		x.Add(info, l.interval(), modified.UnixMilli())
+	}
+}
+
+// lowerPoint writes down, durably, that nothing at or above leo is known any
+// more.
+func (l *log) lowerPoint(leo int64) error {
+	l.cutTo(leo)
+	epochs := l.epochs
+	for len(epochs) > 0 && epochs[len(epochs)-1].Start >= leo {
+		epochs = epochs[:len(epochs)-1]
+	}
+	if err := l.writeHint(nil, false); err != nil {
+		return l.fail(err)
+	}
+	if err := l.hintFile.Sync(); err != nil {
+		return l.fail(fmt.Errorf("sync hint: %w", err))
+	}
+	old := l.epochs
+	l.epochs = slices.Clip(epochs)
+	st := l.ckpt.State
+	if st == stateClean {
+		st = stateSynced
+	}
+	if err := l.writeControl(st); err != nil {
+		l.epochs = old
+		return l.writeError("truncate", err)
+	}
+	return nil
+}
+
+// dropTail removes segments and cuts the one that is kept, durably.
+func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int64) error {
+	for _, seg := range slices.Backward(drop) {
+		if err := seg.Remove(); err != nil {
+			return err
+		}
+		l.forget(seg)
+	}
+	if err := keep.RemoveIndex(); err != nil {
+		return err
+	}
+	if err := keep.File().Truncate(bytes); err != nil {
+		return err
+	}
+	if err := keep.File().Sync(); err != nil {
+		return err
+	}
+	return l.store.fs.SyncDir(l.dir)
+}
+
+// forget closes a segment that is no longer part of the log.
+func (l *log) forget(seg *segment.Segment) {
+	l.mu.Lock()
+	delete(l.dirty, seg)
+	l.mu.Unlock()
+	seg.Release()
+}
+
+// restartAt begins the log anew, empty, at an offset that the checkpoint has as
+// log start.
+func (l *log) restartAt(offset int64) error {
+	next, err := segment.Create(l.store.fs, l.dir, offset)
+	if err != nil {
+		return err
+	}
+	old := l.segs
+	l.segs, l.index, l.leo = []*segment.Segment{next}, segment.NewIndex(offset), offset
+	l.publish()
+	for _, seg := range old {
+		if err := seg.Remove(); err != nil {
+			return err
+		}
+		l.forget(seg)
+	}
+	return l.store.fs.SyncDir(l.dir)
+}
+
+// Trim implements storage.Store.
+func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, error) {
+	l, err := s.lookup(h)
+	if err != nil {
+		return 0, err
+	}
+	var start int64
+	err = l.doAs(ctx, h, func() error {
+		if to > l.logStart {
+			if err := l.trim(to); err != nil {
+				return err
+			}
+		}
+		start = l.logStart
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.reserve.restore()
+	return start, nil
+}
+
+// trim raises the log start: first in the checkpoint, then segments go.
+func (l *log) trim(to int64) error {
+	// What lies below the log start must not end below it after a crash.
+	if err := l.sync(); err != nil {
+		return err
+	}
+	l.answer()
+	oldStart, oldHoles := l.logStart, l.holes
+	l.logStart = to
+	l.holes = clipHoles(l.holes, to, l.leo)
+	st := l.ckpt.State
+	if st == stateClean && to > l.leo {
+		st = stateSynced
+	}
+	if err := l.writeControl(st); err != nil {
+		l.logStart, l.holes = oldStart, oldHoles
+		return l.writeError("trim", err)
+	}
+	if to > l.leo {
+		l.mu.Lock()
+		l.cuts++
+		l.durable = to
+		l.mu.Unlock()
+		if err := l.restartAt(to); err != nil {
+			return l.fail(fmt.Errorf("trim: %w", err))
+		}
+		return nil
+	}
+	_, err := l.dropHead()
+	return err
+}
+
+// dropHead removes the segments that lie wholly below the log start, and
+// returns their bytes.
+func (l *log) dropHead() (freed int64, err error) {
+	n := 0
+	for n < len(l.segs)-1 && l.segs[n+1].Base() <= l.logStart {
+		n++
+	}
+	drop := l.segs[:n]
+	l.segs = slices.Clone(l.segs[n:])
+	l.publish()
+	for _, seg := range drop {
+		freed += seg.Summary().Bytes
+		if err := seg.Remove(); err != nil {
+			return freed, l.fail(fmt.Errorf("remove segment: %w", err))
+		}
+		l.forget(seg)
+	}
+	return freed, nil
+}
+
+// Retain implements storage.Store.
+func (s *Store) Retain(ctx context.Context, h storage.Handle, policy storage.RetainPolicy) (storage.RetainResult, error) {
+	l, err := s.lookup(h)
+	if err != nil {
+		return storage.RetainResult{}, err
+	}
+	var result storage.RetainResult
+	err = l.doAs(ctx, h, func() (err error) {
+		result, err = l.retain(policy)
+		return err
+	})
+	if err != nil {
+		return storage.RetainResult{}, err
+	}
+	if result.FreedBytes > 0 {
+		s.reserve.restore()
+	}
+	return result, nil
+}
+
+func (l *log) retain(policy storage.RetainPolicy) (storage.RetainResult, error) {
+	var result storage.RetainResult
+	freed, err := l.dropHead()
+	if err != nil {
+		return result, err
+	}
+	sums := l.summaries()
+	for _, sum := range sums {
+		result.LogBytes += sum.Bytes
+	}
+	start := l.logStart
+	for i, sum := range sums {
+		if sum.Bytes == 0 {
+			break
+		}
+		end := l.leo
+		if i+1 < len(sums) {
+			end = sums[i+1].Base
+		}
+		age, future := segmentAge(sum, policy.Now)
+		if future {
+			result.FutureStamps++
+		}
+		old := policy.MaxAge > 0 && age > policy.MaxAge
+		spare := policy.MaxBytes >= 0 && result.LogBytes-sum.Bytes >= policy.MaxBytes
+		if end > policy.Ceiling || !old && !spare {
+			result.OldestAge = age
+			break
+		}
+		if i == len(sums)-1 {
+			// The segment that grows goes too, once it does not grow any more.
+			if err := l.roll(); err != nil {
+				if vfs.Full(err) {
+					break
+				}
+				return result, l.fail(fmt.Errorf("roll: %w", err))
+			}
+		}
+		start = max(start, end)
+		result.LogBytes -= sum.Bytes
+	}
+	if start > l.logStart {
+		if err := l.trim(start); err != nil {
+			return result, err
+		}
+		for _, sum := range sums {
+			freed += sum.Bytes
+		}
+		freed -= result.LogBytes
+	}
+	result.LogStart, result.FreedBytes = l.logStart, freed
+	return result, nil
+}
+
+// summaries are those of all segments, the one that grows included.
+func (l *log) summaries() []segment.Summary {
+	sums := make([]segment.Summary, 0, len(l.segs))
+	for _, seg := range l.segs[:len(l.segs)-1] {
+		sums = append(sums, seg.Summary())
+	}
+	return append(sums, l.index.Summary)
+}
+
+// segmentAge is how old the newest record is; future says that the time of
+// writing stands in for its timestamp.
+func segmentAge(sum segment.Summary, now time.Time) (age time.Duration, future bool) {
+	ms := now.UnixMilli()
+	if sum.MaxTimestamp < 0 || sum.MaxTimestamp > ms {
+		return time.Duration(ms-sum.WrittenMillis) * time.Millisecond, true
+	}
+	return time.Duration(ms-sum.MaxTimestamp) * time.Millisecond, false
+}

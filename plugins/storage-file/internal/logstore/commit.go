@@ -1,0 +1,236 @@
+package logstore
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// completion is an append (or a flush) that waits for its turn to be answered.
+type completion struct {
+	done func(storage.AppendResult, error)
+	end  int64
+	sync bool // it waits until all below end is synced
+	err  error
+}
+
+// complete puts completions in line and answers those that are ready.
+func (l *log) complete(cs ...completion) {
+	l.mu.Lock()
+	l.waiting = append(l.waiting, cs...)
+	l.mu.Unlock()
+	l.answer()
+}
+
+// answer calls the completions that are ready, in order; one goroutine at a
+// time does so, and none waits for another. It asks for a sync if the first
+// that is not ready needs one.
+func (l *log) answer() {
+	l.mu.Lock()
+	if l.completing {
+		l.mu.Unlock()
+		return
+	}
+	l.completing = true
+	for len(l.waiting) > 0 {
+		c := l.waiting[0]
+		result := storage.AppendResult{LEO: c.end, Survives: storage.SurvivesProcess, Durable: l.durable}
+		if l.durable >= c.end {
+			result.Survives = storage.SurvivesMachine
+		} else if c.sync && c.err == nil {
+			if l.failed == nil {
+				break
+			}
+			c.err = l.failed
+		}
+		l.waiting[0] = completion{}
+		l.waiting = l.waiting[1:]
+		l.mu.Unlock()
+		if c.err != nil {
+			result = storage.AppendResult{}
+		}
+		c.done(result, c.err)
+		l.mu.Lock()
+	}
+	if len(l.waiting) == 0 {
+		l.waiting = nil
+	}
+	l.completing = false
+	waits := len(l.waiting) > 0
+	l.mu.Unlock()
+	if waits {
+		l.requestSync()
+	}
+}
+
+// requestSync puts the log in line for the committer, once. Appends that come
+// while it waits, or while it is synced, share the next sync.
+func (l *log) requestSync() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.syncQueued || l.failed != nil {
+		return
+	}
+	l.syncQueued = l.store.syncers.push(l.commit)
+}
+
+// commit is the committer's work on one log.
+func (l *log) commit() {
+	l.mu.Lock()
+	l.syncQueued = false
+	l.mu.Unlock()
+	_ = l.sync() // its error reached the completions
+	l.answer()
+}
+
+// sync makes all that is written durable. It may run beside the runner. One
+// at a time has the log's turn: the system tells a failure to one caller only,
+// and the log must have failed before another asks.
+func (l *log) sync() error {
+	l.syncTurn <- struct{}{}
+	defer func() { <-l.syncTurn }()
+	l.mu.Lock()
+	if l.failed != nil {
+		defer l.mu.Unlock()
+		return l.failed
+	}
+	target, cuts, hints := l.written, l.cuts, l.hintsDue
+	hintDirty := hints > l.hintsSynced
+	hintFile := l.hintFile
+	taken := make(map[*segment.Segment]uint64, len(l.dirty))
+	for seg, write := range l.dirty {
+		if seg.Acquire() {
+			taken[seg] = write
+		}
+	}
+	l.mu.Unlock()
+
+	var err error
+	for seg := range taken {
+		if err == nil {
+			err = seg.File().Sync()
+		}
+		seg.Release()
+	}
+	if err == nil && hintDirty {
+		err = hintFile.Sync()
+	}
+
+	l.mu.Lock()
+	if err == nil && l.cuts == cuts {
+		for seg, write := range taken {
+			if l.dirty[seg] == write {
+				delete(l.dirty, seg)
+			}
+		}
+		l.hintsSynced = max(l.hintsSynced, hints)
+		l.durable = max(l.durable, target)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return l.fail(fmt.Errorf("sync: %w", err))
+	}
+	return nil
+}
+
+// fail ends the use of the log until it is opened again, and returns why. A
+// failed sync is never tried again: the system may have forgotten what it did
+// not write, and would call the next one good.
+func (l *log) fail(err error) error {
+	gone := storage.Errorf(storage.ErrGone, "log %s: %v; it must be opened again", path.Base(l.dir), err)
+	l.mu.Lock()
+	first := l.failed == nil
+	if first {
+		l.failed = gone
+	}
+	gone = l.failed
+	l.mu.Unlock()
+	if first {
+		l.store.logger.Error("log failed", "path", l.dir, "err", err)
+		// The page cache may now hold what the disk does not; the next opening
+		// writes it again. After a loss of power the disk is what counts, so that
+		// this needs no sync.
+		if b, openErr := l.store.createFile(path.Join(l.dir, suspectName), sealed.Encode(suspectKind, nil)); openErr == nil {
+			_ = b.Close()
+		}
+		l.store.noteSuspect(l.id)
+	}
+	l.answer()
+	return gone
+}
+
+// writeCheckpoint replaces the checkpoint by what the runner knows.
+func (l *log) writeCheckpoint(st state) error {
+	c := checkpoint{
+		LogStart: l.logStart, RecoveryPoint: min(l.durableNow(), l.leo), State: st, BootID: l.store.bootID,
+		Lost: l.lost, Gaps: l.gaps, Epochs: l.epochs, Holes: l.holes,
+		Segments: l.segsFrom(l.logStart), ActiveBase: l.last().Base(), ActiveBytes: l.index.Bytes,
+	}
+	if err := writeValue(l.store.fs, path.Join(l.dir, checkpointName), checkpointKind, c); err != nil {
+		return err
+	}
+	l.ckpt = c
+	return nil
+}
+
+// segsFrom counts the segments that are not wholly below an offset.
+func (l *log) segsFrom(offset int64) int {
+	n := len(l.segs)
+	for i := 1; i < len(l.segs) && l.segs[i].Base() <= offset; i++ {
+		n--
+	}
+	return n
+}
+
+// writeControl is writeCheckpoint for what must work on a full disk.
+func (l *log) writeControl(st state) error {
+	return l.store.reserve.control(func() error { return l.writeCheckpoint(st) })
+}
+
+func (l *log) durableNow() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.durable
+}
+
+// writeHint rewrites the hint in place. When must is set, it is synced before
+// anything newer counts as durable.
+func (l *log) writeHint(epochs []epochStart, must bool) error {
+	h := hint{Epoch: epochNone, Recovery: l.durableNow()}
+	if n := len(epochs); n > 0 {
+		h.Epoch, h.EpochStart = epochs[n-1].Epoch, epochs[n-1].Start
+	}
+	if _, err := l.hintFile.WriteVecAt([][]byte{h.encode()}, 0); err != nil {
+		return fmt.Errorf("write hint: %w", err)
+	}
+	l.hinted = h.Recovery
+	if must {
+		l.mu.Lock()
+		l.hintsDue++
+		l.mu.Unlock()
+	}
+	return nil
+}
+
+// refreshHint moves the recovery point in the hint, if it has moved.
+func (l *log) refreshHint() error {
+	if l.durableNow() == l.hinted {
+		return nil
+	}
+	if err := l.writeHint(l.epochs, false); err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
+// cutTo takes note that the log now ends at leo, at most: syncs under way claim
+// nothing, and reads under way begin again.
+func (l *log) cutTo(leo int64) {
+	l.mu.Lock()
+	l.cuts++
+	l.durable = min(l.durable, leo)
+	l.mu.Unlock()
+}

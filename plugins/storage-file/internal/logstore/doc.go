@@ -1,0 +1,33 @@
+// Package logstore is a set of logs in a directory: package storage's contract
+// on files.
+//
+// It owns: the directory's layout, the lock and identity, each log's segments,
+// checkpoint, hint and blobs, the order in which files are written and synced,
+// recovery, and the reserve that lets a full disk be emptied. It never looks
+// inside records, and touches files only through vfs.
+//
+// # How a log works
+//
+// All that changes a log is an op in the log's queue. One goroutine of a pool
+// (the runner) takes what is queued, writes consecutive appends with one
+// system call, and runs other ops one by one; so nothing is locked while a file
+// is touched. Readers work on a view, an immutable value that the runner
+// publishes after each change, and hold segment files by a count, so that
+// they wait for nobody. A second pool (the committer) syncs logs with appends
+// that wait for that; what arrives while a log is synced shares its next sync.
+//
+// # Invariants
+//
+//   - Durable never exceeds what a successful sync covered, and never the LEO
+//     (crash_test.go).
+//   - The checkpoint says more than "clean" before the first append is written,
+//     and "loose" before the first that is acknowledged without a sync
+//     (crash_test.go).
+//   - Completions of a log are called once, in the order of the appends, and
+//     with no lock held (append_test.go).
+//   - Bytes returned by a read passed their CRC in this life of the process
+//     (damage_test.go).
+//   - No bytes below the recovery point are ever cut (damage_test.go).
+//   - After a failed sync the log is used no more until it is opened again, and
+//     what was not known to be on the disk is written again (fault_test.go).
+package logstore

@@ -1,0 +1,280 @@
+package logstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+const (
+	// queuedAppendsMax and queuedBytesMax bound what waits for a log's writer.
+	// When either is reached, Append blocks.
+	queuedAppendsMax = 4096
+	queuedBytesMax   = 64 << 20
+)
+
+// view is what readers see of a log. It never changes; a new one is published.
+type view struct {
+	logStart, leo int64
+	// segs rise in base offset; the last one grows.
+	segs []*segment.Segment
+	// active is the index of the last segment as far as leo.
+	active segment.Index
+	epochs []epochStart
+	holes  []span
+	// cuts counts truncations: bytes read under one count are what they were.
+	cuts uint64
+}
+
+// op is something that a log's runner does: an append, or anything else.
+type op struct {
+	append *pendingAppend
+	run    func()
+}
+
+// log is one log of the store. Everything that changes it is an op in its
+// queue, and one goroutine at a time runs them (the runner), so that nothing
+// is locked while files are written.
+type log struct {
+	store *Store
+	id    storage.LogID
+	label string
+
+	view atomic.Pointer[view]
+
+	// syncTurn holds a token while a sync is under way.
+	syncTurn chan struct{}
+
+	// mu guards what follows; it is never held while a file is touched or a
+	// completion is called.
+	mu         sync.Mutex
+	queue      []op
+	appends    int           // in queue
+	bytes      int           // in queue
+	room       chan struct{} // closed when the queue is taken; made by who waits
+	scheduled  bool
+	dead       bool // closed or deleted: no op runs any more
+	handle     storage.Handle
+	failed     error // why nothing can be appended or read until the log is opened again
+	waiting    []completion
+	completing bool
+	durable    int64
+	written    int64 // the LEO, as synced files may claim it
+	cuts       uint64
+	dirty      map[*segment.Segment]uint64 // last write to each that is not known to be synced
+	writes     uint64
+	syncQueued bool
+	// hintsDue counts hints that must be synced before anything newer counts as
+	// durable; hintsSynced of them were.
+	hintsDue, hintsSynced uint64
+
+	// What follows belongs to the runner.
+	dir      string
+	open     bool
+	options  storage.LogOptions
+	seen     int32
+	leo      int64
+	logStart int64
+	segs     []*segment.Segment
+	index    segment.Index // of the last segment
+	epochs   []epochStart
+	holes    []span
+	ckpt     checkpoint // as it is on disk
+	lost     bool       // the verdict, until the log is closed
+	gaps     bool       // offsets may be missing past the recovery point
+	cut      string
+	hintFile vfs.File
+	hinted   int64 // recovery point in the hint
+	unsynced int64 // bytes appended since the last sync was asked for
+	loose    bool  // the last append did not wait for a sync
+	vec      [][]byte
+}
+
+func newLog(s *Store, id storage.LogID, label string) *log {
+	return &log{store: s, id: id, label: label, dirty: map[*segment.Segment]uint64{}, syncTurn: make(chan struct{}, 1)}
+}
+
+// enqueue adds an op. It reports false when the log is dead.
+func (l *log) enqueue(o op) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.enqueueLocked(o)
+}
+
+func (l *log) enqueueLocked(o op) bool {
+	if l.dead {
+		return false
+	}
+	l.queue = append(l.queue, o)
+	if !l.scheduled {
+		l.scheduled = l.store.runners.push(l.run)
+		if !l.scheduled {
+			l.queue = l.queue[:len(l.queue)-1]
+			return false
+		}
+	}
+	return true
+}
+
+// enqueueAppend adds an append, waiting for room until ctx ends.
+func (l *log) enqueueAppend(ctx context.Context, a *pendingAppend) error {
+	for {
+		l.mu.Lock()
+		if l.appends == 0 || l.appends < queuedAppendsMax && l.bytes+len(a.req.Data) <= queuedBytesMax {
+			queued := l.enqueueLocked(op{append: a})
+			if queued {
+				l.appends++
+				l.bytes += len(a.req.Data)
+			}
+			l.mu.Unlock()
+			if !queued {
+				return errClosed()
+			}
+			return nil
+		}
+		if l.room == nil {
+			l.room = make(chan struct{})
+		}
+		room := l.room
+		l.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return storage.Errorf(storage.ErrRetry, "the log's queue of appends is full: %v", ctx.Err())
+		}
+	}
+}
+
+// run executes what is queued. It is the runner: the pool has it once at most.
+func (l *log) run() {
+	l.mu.Lock()
+	ops := l.queue
+	l.queue, l.appends, l.bytes = nil, 0, 0
+	if l.room != nil {
+		close(l.room)
+		l.room = nil
+	}
+	l.mu.Unlock()
+
+	for len(ops) > 0 {
+		n := 0
+		for n < len(ops) && ops[n].append != nil {
+			n++
+		}
+		if n > 0 {
+			l.appendAll(ops[:n], ops[n:])
+		} else {
+			ops[0].run()
+			n = 1
+		}
+		ops = ops[n:]
+	}
+
+	l.mu.Lock()
+	l.scheduled = len(l.queue) > 0 && l.store.runners.push(l.run)
+	var orphans []op
+	if !l.scheduled {
+		// The store ended: nobody will come for what is queued.
+		orphans, l.queue = l.queue, nil
+	}
+	l.mu.Unlock()
+	for _, o := range orphans {
+		if o.append != nil {
+			l.complete(completion{done: o.append.done, err: errClosed()})
+		}
+	}
+}
+
+// do runs f as the log's runner and waits for it. When ctx ends first, f may
+// still run.
+func (l *log) do(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	if !l.enqueue(op{run: func() { done <- f() }}) {
+		return errClosed()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return storage.Errorf(storage.ErrUnknown, "the call was given up: %v", ctx.Err())
+	case <-l.store.ended:
+		select {
+		case err := <-done:
+			return err
+		default:
+			return errClosed()
+		}
+	}
+}
+
+// doAs is do for a holder of a handle, which must be current when f runs, and
+// the log sound.
+func (l *log) doAs(ctx context.Context, h storage.Handle, f func() error) error {
+	return l.do(ctx, func() error {
+		if err := l.check(h); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// check says why the handle cannot be used.
+func (l *log) check(h storage.Handle) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.dead:
+		return errClosed()
+	case l.handle != h:
+		return storage.Errorf(storage.ErrFenced, "the log was opened again")
+	}
+	return l.failed
+}
+
+func errClosed() error {
+	return storage.Errorf(storage.ErrGone, "the log is closed")
+}
+
+// publish shows readers what the runner has.
+func (l *log) publish() {
+	l.mu.Lock()
+	l.written = l.leo
+	cuts := l.cuts
+	l.mu.Unlock()
+	l.view.Store(&view{
+		logStart: l.logStart, leo: l.leo, segs: l.segs, active: l.index,
+		epochs: l.epochs, holes: l.holes, cuts: cuts,
+	})
+}
+
+// last is the segment that grows.
+func (l *log) last() *segment.Segment { return l.segs[len(l.segs)-1] }
+
+// interval is the bytes between entries of the indexes.
+func (l *log) interval() int64 { return l.options.IndexIntervalBytes }
+
+// epochAt returns the leader epoch that holds at an offset.
+func epochAt(epochs []epochStart, offset int64) (epoch int32, known bool) {
+	for i := len(epochs) - 1; i >= 0; i-- {
+		if epochs[i].Start <= offset {
+			return epochs[i].Epoch, true
+		}
+	}
+	return 0, false
+}
+
+// lastEpoch is the newest leader epoch of the log's batches, and lower than any
+// when there are none.
+func lastEpoch(epochs []epochStart) int32 {
+	if len(epochs) == 0 {
+		return epochNone
+	}
+	return epochs[len(epochs)-1].Epoch
+}
+
+// epochNone is below every leader epoch.
+const epochNone = -1 << 31

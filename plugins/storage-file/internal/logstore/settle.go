@@ -1,0 +1,267 @@
+package logstore
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// finishTail decides where the log ends, and that a segment is there to grow.
+func (r *recovery) finishTail() error {
+	end := max(r.next, r.l.ckpt.LogStart)
+	if r.next < r.point {
+		// The log ends below its recovery point. What is missing was durable.
+		r.hole(end, r.point)
+		if r.point > end {
+			r.lost = true
+			r.note("nothing, but the log ended at %d, below its recovery point %d", r.next, r.point)
+		}
+		end = r.point
+	}
+	r.next = end
+	n := len(r.segs)
+	if n > 0 && !r.tailDamaged && r.index.Next == end {
+		return nil
+	}
+	if n > 0 && !r.tailDamaged && end <= r.l.ckpt.LogStart {
+		// The log start is above all that there is: begin there.
+		for _, seg := range r.segs {
+			if err := seg.Remove(); err != nil {
+				return err
+			}
+			seg.Release()
+		}
+		r.segs, r.scanned = nil, nil
+	}
+	if n := len(r.segs); n > 0 {
+		if r.segs[n-1].Base() == end {
+			return storage.Errorf(storage.ErrCorrupt, "log %s: segment %d is damaged from its start", r.l.dir, end)
+		}
+		if !r.tailDamaged {
+			r.segs[n-1].Seal(r.index.Summary, nil)
+		}
+	}
+	seg, err := segment.Create(r.fs, r.l.dir, end)
+	if err != nil {
+		return err
+	}
+	r.segs, r.index, r.changed = append(r.segs, seg), segment.NewIndex(end), true
+	return nil
+}
+
+// rewriteSuspect writes again what a failed sync may have left in the page
+// cache alone: a new file has new pages, which the next sync does write.
+func (r *recovery) rewriteSuspect() error {
+	if !r.suspect {
+		return nil
+	}
+	for i, seg := range r.segs {
+		if i+1 < len(r.segs) && r.segs[i+1].Base() <= r.point {
+			continue
+		}
+		bytes, _, err := seg.File().Stat()
+		if err != nil {
+			return fmt.Errorf("stat segment %d: %w", seg.Base(), err)
+		}
+		fresh, err := segment.CreateCleaned(r.fs, r.l.dir, seg.Base())
+		if err != nil {
+			return err
+		}
+		if err := copyFile(fresh.File(), seg.File(), 0, bytes, 0); err != nil {
+			fresh.Release()
+			return fmt.Errorf("write segment %d again: %w", seg.Base(), err)
+		}
+		err = fresh.File().Sync()
+		if err == nil {
+			name := r.path(segment.Name(seg.Base(), segment.LogSuffix))
+			err = r.fs.Rename(name+segment.CleanedSuffix, name)
+		}
+		if err != nil {
+			fresh.Release()
+			return fmt.Errorf("write segment %d again: %w", seg.Base(), err)
+		}
+		fresh.Seal(seg.Summary(), nil)
+		if !slices.Contains(r.scanned, seg) {
+			fresh.Trust(segment.BytesMax + 1)
+		}
+		seg.Release()
+		r.segs[i] = fresh
+		r.changed = true
+	}
+	return nil
+}
+
+// copyBytes is what is copied at once.
+const copyBytes = 1 << 20
+
+// copyFile copies bytes of one file to another.
+func copyFile(to, from vfs.File, pos, bytes, at int64) error {
+	buf := make([]byte, min(bytes, copyBytes))
+	for bytes > 0 {
+		b := buf[:min(bytes, copyBytes)]
+		if _, err := from.ReadAt(b, pos); err != nil {
+			return err
+		}
+		if _, err := to.WriteVecAt([][]byte{b}, at); err != nil {
+			return err
+		}
+		pos, at, bytes = pos+int64(len(b)), at+int64(len(b)), bytes-int64(len(b))
+	}
+	return nil
+}
+
+// settle makes all that was found durable.
+func (r *recovery) settle() error {
+	if !r.clean {
+		for _, seg := range r.segs {
+			if seg == r.segs[len(r.segs)-1] || slices.Contains(r.scanned, seg) {
+				if err := seg.File().Sync(); err != nil {
+					r.l.store.noteSuspect(r.l.id)
+					return fmt.Errorf("sync segment %d: %w", seg.Base(), err)
+				}
+			}
+		}
+	}
+	if r.suspect {
+		if err := r.fs.Remove(r.path(suspectName)); err == nil {
+			r.changed = true
+		}
+	}
+	if r.changed || !r.clean {
+		if err := r.fs.SyncDir(r.l.dir); err != nil {
+			return fmt.Errorf("sync directory: %w", err)
+		}
+	}
+	r.l.store.clearSuspect(r.l.id)
+	return nil
+}
+
+// dropBlobs removes blobs that describe more than the log holds.
+func (r *recovery) dropBlobs() error {
+	_, err := r.l.dropBlobsAbove(r.next)
+	return err
+}
+
+// adopt hands what was found to the log and writes it down.
+func (r *recovery) adopt() error {
+	l := r.l
+	l.segs, l.index, l.epochs = r.segs, r.index, r.epochs
+	l.leo, l.logStart = r.next, l.ckpt.LogStart
+	l.holes = clipHoles(r.holes, l.logStart, l.leo)
+	l.lost = l.ckpt.Lost || r.verdict()
+	l.gaps = l.ckpt.Gaps || l.index.Gapped
+	l.cut = strings.Join(r.cut, "; ")
+	if l.cut != "" {
+		l.cut = "recovery dropped " + l.cut
+		l.store.logger.Warn(l.cut, "path", l.dir)
+	}
+	l.unsynced = 0
+	l.mu.Lock()
+	l.failed, l.durable = nil, l.leo
+	l.dirty = map[*segment.Segment]uint64{}
+	l.cuts++
+	l.mu.Unlock()
+	if r.clean && l.lost == l.ckpt.Lost && !r.changed {
+		l.publish()
+		return nil
+	}
+	if err := l.writeHint(l.epochs, false); err != nil {
+		return err
+	}
+	// On a disk without any room the old checkpoint stays, and the next opening
+	// does this work again.
+	if err := l.writeControl(stateClean); err != nil && !vfs.Full(err) {
+		return err
+	}
+	l.publish()
+	return nil
+}
+
+// verdict says whether acknowledged records may be missing at the end.
+func (r *recovery) verdict() bool {
+	c := &r.l.ckpt
+	switch {
+	case r.clean:
+		return false
+	case !r.hasCkpt:
+		// A log that was never written to has nothing to lose.
+		return r.lost || r.next > 0
+	case c.State == stateLoose && c.BootID != r.l.store.bootID:
+		return true
+	case c.State == stateSynced && c.BootID != r.l.store.bootID:
+		// Whatever was acknowledged had been synced: what is damaged was not.
+		return len(r.holes) > len(c.Holes) || r.next < r.point
+	}
+	return r.lost
+}
+
+// finishSwap ends a replacement that a crash interrupted after its journal was
+// there: its renames are made again.
+func (r *recovery) finishSwap() error {
+	j, err := readValue[swap](r.fs, r.path(swapName), swapKind, checkpointMax)
+	if missingOrDamaged(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.l.applySwap(j)
+}
+
+// createFile makes a small file that need not be durable.
+func (s *Store) createFile(name string, content []byte) (vfs.File, error) {
+	f, err := s.fs.Open(name, vfs.Empty)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", path.Base(name), err)
+	}
+	if _, err := f.WriteVecAt([][]byte{content}, 0); err != nil {
+		_ = f.Close() // it holds nothing yet
+		return nil, fmt.Errorf("create %s: %w", path.Base(name), err)
+	}
+	return f, nil
+}
+
+// create makes a new log's directory. A crash before the end leaves a
+// directory that recovers as an empty log.
+func (l *log) create(dir string) error {
+	fs := l.store.fs
+	if err := fs.Mkdir(dir); err != nil {
+		return fmt.Errorf("make directory of log: %w", err)
+	}
+	l.dir = dir
+	m, err := encodeMeta(l.id, l.label)
+	if err != nil {
+		return err
+	}
+	f, err := l.store.createFile(path.Join(dir, metaName), sealed.Encode(metaKind, m))
+	if err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync meta: %w", err)
+	}
+	_ = f.Close() // it was synced
+	seg, err := segment.Create(fs, dir, 0)
+	if err != nil {
+		return err
+	}
+	l.segs, l.index = []*segment.Segment{seg}, segment.NewIndex(0)
+	if l.hintFile, err = l.store.createFile(path.Join(dir, hintName), hint{Epoch: epochNone}.encode()); err == nil {
+		err = l.writeCheckpoint(stateClean)
+	}
+	if err == nil {
+		err = fs.SyncDir(path.Dir(dir))
+	}
+	if err != nil {
+		seg.Release()
+		return fmt.Errorf("make log: %w", err)
+	}
+	l.publish()
+	return nil
+}

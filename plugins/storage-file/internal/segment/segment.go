@@ -1,0 +1,287 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+)
+
+// The extensions of a segment's files.
+const (
+	LogSuffix   = ".log"
+	IndexSuffix = ".index"
+	TimeSuffix  = ".timeindex"
+	// CleanedSuffix follows LogSuffix while the segment is to replace others.
+	CleanedSuffix = ".cleaned"
+)
+
+const nameDigits = 20
+
+// Name returns the file name of the segment with the base offset.
+func Name(base int64, suffix string) string { return fmt.Sprintf("%0*d%s", nameDigits, base, suffix) }
+
+// ParseName returns the base offset in a segment's file name.
+func ParseName(name, suffix string) (base int64, ok bool) {
+	digits, ok := strings.CutSuffix(name, suffix)
+	if !ok || len(digits) != nameDigits {
+		return 0, false
+	}
+	base, err := strconv.ParseInt(digits, 10, 64)
+	return base, err == nil && base >= 0
+}
+
+// Segment is one open segment file. Its owner changes it; readers hold it with
+// Acquire and may then read it from any goroutine, even after it was removed.
+type Segment struct {
+	fs   vfs.FS
+	dir  string
+	base int64
+	file vfs.File
+	refs atomic.Int64
+
+	// index is loaded when it is needed and may be dropped; nil when the
+	// segment is the one that grows.
+	index atomic.Pointer[Index]
+
+	// Bytes before verified, and from trusted on, were checked in this life of
+	// the process.
+	verified atomic.Int64
+	trusted  atomic.Int64
+
+	// sum is set before readers see the segment as one that no longer grows.
+	sum Summary
+}
+
+// Create makes an empty segment file. Its name is not durable yet.
+func Create(fs vfs.FS, dir string, base int64) (*Segment, error) {
+	return open(fs, dir, base, Name(base, LogSuffix), vfs.Empty)
+}
+
+// CreateCleaned makes an empty segment under its temporary name.
+func CreateCleaned(fs vfs.FS, dir string, base int64) (*Segment, error) {
+	return open(fs, dir, base, Name(base, LogSuffix+CleanedSuffix), vfs.Empty)
+}
+
+// Open opens a segment that is there; none of its bytes are trusted.
+func Open(fs vfs.FS, dir string, base int64) (*Segment, error) {
+	s, err := open(fs, dir, base, Name(base, LogSuffix), vfs.Existing)
+	if err != nil {
+		return nil, err
+	}
+	s.trusted.Store(BytesMax + 1)
+	return s, nil
+}
+
+func open(fs vfs.FS, dir string, base int64, name string, mode vfs.Mode) (*Segment, error) {
+	f, err := fs.Open(path.Join(dir, name), mode)
+	if err != nil {
+		return nil, fmt.Errorf("open segment %d: %w", base, err)
+	}
+	s := &Segment{fs: fs, dir: dir, base: base, file: f}
+	s.refs.Store(1)
+	return s, nil
+}
+
+// Base is the segment's base offset.
+func (s *Segment) Base() int64 { return s.base }
+
+// File is the segment's file.
+func (s *Segment) File() vfs.File { return s.file }
+
+// Acquire keeps the file open until Release. It fails when it was closed.
+func (s *Segment) Acquire() bool {
+	for {
+		n := s.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Release gives up what Acquire, or the making of the segment, took.
+func (s *Segment) Release() {
+	if s.refs.Add(-1) == 0 {
+		_ = s.file.Close() // whatever had to be durable was synced
+	}
+}
+
+// Trust says that the bytes from pos on were checked.
+func (s *Segment) Trust(pos int64) { s.trusted.Store(pos) }
+
+// Trusted reports whether the bytes in [from, to) were checked.
+func (s *Segment) Trusted(from, to int64) bool {
+	return from >= s.trusted.Load() || to <= s.verified.Load()
+}
+
+// Checked takes note that [from, to) was checked.
+func (s *Segment) Checked(from, to int64) {
+	for {
+		v := s.verified.Load()
+		if from > v || to <= v {
+			return
+		}
+		if s.verified.CompareAndSwap(v, to) {
+			if to >= s.trusted.Load() {
+				s.trusted.Store(0)
+			}
+			return
+		}
+	}
+}
+
+// Seal fixes the summary of a segment that grows no more. Its index is kept in
+// memory if it is given.
+func (s *Segment) Seal(sum Summary, x *Index) {
+	s.sum = sum
+	s.index.Store(x)
+}
+
+// Summary is what Seal fixed.
+func (s *Segment) Summary() Summary { return s.sum }
+
+// DropIndex forgets the index in memory; Index loads it again.
+func (s *Segment) DropIndex() { s.index.Store(nil) }
+
+// WriteIndex writes the index files. Nothing is synced: what a crash leaves of
+// them is refused by its CRC, and built again.
+func (s *Segment) WriteIndex(x *Index) error {
+	offsets, times := x.Encode()
+	if err := s.writeFile(IndexSuffix, offsets); err != nil {
+		return err
+	}
+	return s.writeFile(TimeSuffix, times)
+}
+
+func (s *Segment) writeFile(suffix string, b []byte) error {
+	f, err := s.fs.Open(s.path(suffix), vfs.Empty)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteVecAt([][]byte{b}, 0)
+	return errors.Join(err, f.Close())
+}
+
+// ReadSummary reads the summary from the time index's header, and refuses one
+// that is not of a segment of so many bytes.
+func (s *Segment) ReadSummary(bytes int64) (Summary, error) {
+	f, err := s.fs.Open(s.path(TimeSuffix), vfs.Existing)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	b := make([]byte, headerBytes)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return Summary{}, fmt.Errorf("%w: %w", ErrIndex, err)
+	}
+	sum, _, err := DecodeSummary(b, timeMagic)
+	if err != nil {
+		return Summary{}, err
+	}
+	if sum.Base != s.base || sum.Bytes != bytes {
+		return Summary{}, fmt.Errorf("%w: of another segment", ErrIndex)
+	}
+	return sum, nil
+}
+
+// ReadIndex reads the index files and refuses those that are not of this
+// segment at this size.
+func (s *Segment) ReadIndex(bytes int64) (Index, error) {
+	offsets, err := vfs.ReadAll(s.fs, s.path(IndexSuffix), IndexBytesMax)
+	if err != nil {
+		return Index{}, err
+	}
+	times, err := vfs.ReadAll(s.fs, s.path(TimeSuffix), IndexBytesMax)
+	if err != nil {
+		return Index{}, err
+	}
+	x, err := Decode(offsets, times)
+	if err != nil {
+		return Index{}, err
+	}
+	if x.Base != s.base || x.Bytes != bytes {
+		return Index{}, fmt.Errorf("%w: of another segment", ErrIndex)
+	}
+	return x, nil
+}
+
+// Index returns the index of a sealed segment: from memory, from its files, or
+// built again. fresh is true when it was not in memory.
+func (s *Segment) Index(interval int64) (x *Index, fresh bool) {
+	if x := s.index.Load(); x != nil {
+		return x, false
+	}
+	built, err := s.ReadIndex(s.sum.Bytes)
+	if err != nil || built.Summary != s.sum {
+		// Where the headers don't follow each other the index ends, and the
+		// reader that walks on from there meets the damage.
+		built, _ = s.Build(s.sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
+	}
+	s.index.Store(&built)
+	return &built, true
+}
+
+// Rebuild makes the index again from the segment, and keeps it.
+func (s *Segment) Rebuild(interval int64) *Index {
+	built, _ := s.Build(s.sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
+	s.index.Store(&built)
+	return &built
+}
+
+// Build makes the index of the first limit bytes from the headers alone. With
+// an error it covers what precedes the damage.
+func (s *Segment) Build(limit, interval int64, chain Chain) (Index, error) {
+	_, modified, err := s.file.Stat()
+	if err != nil {
+		return NewIndex(s.base), fmt.Errorf("stat segment %d: %w", s.base, err)
+	}
+	x := NewIndex(s.base)
+	w := NewWalk(s.file, 0, limit, chain)
+	for {
+		info, err := w.NextHeader()
+		if errors.Is(err, io.EOF) {
+			return x, nil
+		}
+		if err != nil {
+			return x, err
+		}
+		x.Add(info, interval, modified.UnixMilli())
+	}
+}
+
+// Remove removes the segment's files; those that are not there are no error.
+// The file stays open for readers that hold it.
+func (s *Segment) Remove() error {
+	if err := s.RemoveIndex(); err != nil {
+		return err
+	}
+	return removeIfThere(s.fs, s.path(LogSuffix))
+}
+
+// RemoveIndex removes the index files.
+func (s *Segment) RemoveIndex() error {
+	for _, suffix := range []string{IndexSuffix, TimeSuffix} {
+		if err := removeIfThere(s.fs, s.path(suffix)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Segment) path(suffix string) string { return path.Join(s.dir, Name(s.base, suffix)) }
+
+func removeIfThere(fs vfs.FS, name string) error {
+	if err := fs.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", path.Base(name), err)
+	}
+	return nil
+}

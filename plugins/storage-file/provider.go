@@ -1,0 +1,102 @@
+package storagefile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/logstore"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// bootIDFile holds an id that is new at each start of the machine.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// Provider makes stores on local files. It may be used from many goroutines.
+// Stores log to slog's default logger.
+func Provider() storage.Provider {
+	return &provider{fs: vfs.OS{}, now: time.Now, logger: slog.Default()}
+}
+
+type provider struct {
+	fs     vfs.FS
+	now    func() time.Time
+	logger *slog.Logger
+}
+
+// Info implements storage.Provider.
+func (p *provider) Info() storage.Info {
+	return storage.Info{
+		Name:     "storage-file",
+		Version:  "1.0.0",
+		About:    "Keeps logs as segments of record batches in files of a local directory.",
+		Settings: describe(),
+	}
+}
+
+// Open implements storage.Provider. The store's own goroutines start here and
+// end with its Shutdown, which waits for them.
+func (p *provider) Open(_ context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+	store, id, err := p.open(cfg)
+	if err != nil {
+		return nil, storage.DirectoryID{}, err
+	}
+	// The contract gives a store no Run of its own.
+	go func() {
+		if err := store.Run(context.Background()); err != nil {
+			p.logger.Error("store ended", "err", err)
+		}
+	}()
+	return store, id, nil
+}
+
+func (p *provider) open(cfg storage.Config) (*logstore.Store, storage.DirectoryID, error) {
+	s, err := parseSettings(cfg.Settings)
+	if err != nil {
+		return nil, storage.DirectoryID{}, err
+	}
+	dir, err := filepath.Abs(s.Path)
+	if err != nil {
+		return nil, storage.DirectoryID{}, storage.Errorf(storage.ErrInvalid, "path %q: %v", s.Path, err)
+	}
+	boot := s.BootID
+	if boot == "" {
+		if boot, err = bootID(); err != nil {
+			return nil, storage.DirectoryID{}, err
+		}
+	}
+	return logstore.Open(p.fs, logstore.Config{
+		Dir:          dir,
+		Identity:     cfg.Identity,
+		Proposed:     cfg.ProposedDirectoryID,
+		BootID:       boot,
+		Note:         fmt.Sprintf("process %d", os.Getpid()),
+		ReserveBytes: int64(s.Reserve),
+		Runners:      s.Runners,
+		Syncers:      s.Syncers,
+		Options: storage.LogOptions{
+			SegmentBytes:       int64(s.SegmentBytes),
+			SegmentAge:         time.Duration(s.SegmentAge),
+			IndexIntervalBytes: int64(s.IndexInterval),
+		},
+	}, p.now, p.logger)
+}
+
+// bootID asks the system. One that has no such file gets an id of this
+// process, so that each start counts as one of the machine.
+func bootID() (string, error) {
+	b, err := os.ReadFile(bootIDFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Sprintf("process-%d-%d", os.Getpid(), time.Now().UnixNano()), nil
+	}
+	if err != nil {
+		return "", storage.Errorf(storage.ErrGone, "read the machine's boot id: %v", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
