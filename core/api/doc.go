@@ -14,7 +14,10 @@
 //   - Appends are queued in the order in which requests are begun
 //     (key_000_produce_test.go).
 //   - A topic that a client may not see looks, to who did not name it, like one
-//     that does not exist (authorization_test.go).
+//     that does not exist; a name is refused before it is looked up (the 'denied'
+//     and 'secret' cases of each key's test).
+//   - The settings that are shown are those that count
+//     (TestDescribedValuesResolve).
 //   - A fetch session answers what changed and every error
 //     (fetch_sessions_test.go).
 package api

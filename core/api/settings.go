@@ -31,10 +31,11 @@ type synonym struct {
 	source kmsg.ConfigSource
 }
 
-// topicSettings are all settings of a topic with these of its own.
+// topicSettings are all settings of a topic with these of its own. What is shown
+// is what configCache.of resolves.
 func topicSettings(img *image.Image, own map[string]string, static map[string]Property) []setting {
 	dynamic := img.Config(model.Resource{Type: model.ResourceBroker})
-	started, defaults := split(static)
+	started := set(static)
 	var out []setting
 	for _, d := range topicconfig.Definitions() {
 		s := setting{name: d.Name, kind: d.Type, doc: d.Doc}
@@ -48,7 +49,6 @@ func topicSettings(img *image.Image, own map[string]string, static map[string]Pr
 			{dynamic, kmsg.ConfigSourceDynamicDefaultBrokerConfig},
 			{started, kmsg.ConfigSourceStaticBrokerConfig},
 			{clusterDefaults(img), kmsg.ConfigSourceDefaultConfig},
-			{defaults, kmsg.ConfigSourceDefaultConfig},
 		} {
 			if v, key, ok := d.FromBroker(layer.from); ok {
 				s.synonyms = append(s.synonyms, synonym{key, v, layer.source})
@@ -78,19 +78,6 @@ func clusterDefaults(img *image.Image) map[string]string {
 		return nil
 	}
 	return map[string]string{"min.insync.replicas": strconv.Itoa(int(img.Cluster.MinISRTarget))}
-}
-
-// split separates properties that somebody set from defaults.
-func split(properties map[string]Property) (started, defaults map[string]string) {
-	started, defaults = make(map[string]string), make(map[string]string)
-	for name, p := range properties {
-		if p.Default {
-			defaults[name] = p.Value
-		} else {
-			started[name] = p.Value
-		}
-	}
-	return started, defaults
 }
 
 // brokerSettings are those of one broker, or, with id NoNode, those that were
