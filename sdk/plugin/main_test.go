@@ -21,6 +21,7 @@ const (
 	roleServe   = "serve-memstore" // a plugin
 	roleTalk    = "serve-talking"  // a plugin that writes to its log and prints its environment
 	roleFail    = "fail-at-start"  // something that dies before the handshake
+	roleSink    = "serve-sink"     // a plugin that keeps nothing
 	roleLaunch  = "launch-and-wait"
 	sayThis     = "the last words of a broken plugin"
 	askedForEnv = "BROKERD_TEST_SEEN"
@@ -52,6 +53,7 @@ func roles() map[string]func() error {
 			log.Info("environment", "names", strings.Join(envNames(), ","))
 			return plugin.ServeStorage(memstore.NewProvider(memstore.Options{}))
 		},
+		roleSink:   func() error { return plugin.ServeStorage(sink{}) },
 		roleFail:   func() error { return fmt.Errorf("%s", sayThis) },
 		roleLaunch: launchAndWait,
 	}

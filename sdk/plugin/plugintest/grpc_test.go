@@ -68,7 +68,7 @@ func TestKitAsProcess(t *testing.T) {
 	})
 	runKit(t, target, func(name string) bool {
 		switch name {
-		case "append-offsets", "append-order", "read-ranges", "scan-headers":
+		case "append-large", "pipeline-order", "read-up-to", "scan-pages":
 			return true
 		}
 		return false
