@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func TestFranzProducesAndConsumes(t *testing.T) {
 		p := client(t, produce...)
 		const count = 100
 		for i := range count {
-			p.Produce(ctx, &kgo.Record{Topic: "orders", Value: []byte(strconv.Itoa(i))}, func(_ *kgo.Record, err error) {
+			p.Produce(ctx, &kgo.Record{Topic: "orders", Value: []byte(strings.Repeat(strconv.Itoa(i)+" ", 200))}, func(_ *kgo.Record, err error) {
 				if err != nil {
 					t.Errorf("produce: %v", err)
 				}
