@@ -2,6 +2,8 @@ package config
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -98,6 +100,21 @@ type Replicas struct {
 type Storage struct {
 	Default string
 	Stores  map[string]Store
+}
+
+// Names are the stores' names, the default one first, the others in order.
+func (s Storage) Names() []string {
+	names := slices.Sorted(maps.Keys(s.Stores))
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch s.Default {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return 0
+	})
+	return names
 }
 
 // Store is one plugin with its own section of the configuration.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,4 +83,9 @@ func (t Topics) number(name string) int64 {
 		return 0
 	}
 	return n
+}
+
+// MinISR is min.insync.replicas.
+func (t Topics) MinISR() int16 {
+	return int16(min(t.number("min.insync.replicas"), math.MaxInt16))
 }

@@ -134,7 +134,7 @@ func (c Config) checkLimits(k *checker) {
 }
 
 // pluginName keeps a plugin's or a store's name usable as a file's name.
-var pluginName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 func (c Config) checkPlugins(k *checker) {
 	names := make([]string, 0, len(c.Storage.Stores))
@@ -146,11 +146,12 @@ func (c Config) checkPlugins(k *checker) {
 	_, ok := c.Storage.Stores[c.Storage.Default]
 	k.check(ok || len(names) == 0, "storage.default", "%q is not among the stores (%s)", c.Storage.Default, strings.Join(names, ", "))
 	for _, name := range names {
-		k.check(pluginName.MatchString(name), "storage.stores", "the store's name %q is not made of small letters, digits, dots and dashes", name)
+		k.check(pluginName.MatchString(name), "storage.stores", "the store's name %q is not made of small letters, digits and dashes, a letter first", name)
 		plugin := c.Storage.Stores[name].Plugin
-		k.check(pluginName.MatchString(plugin), "storage.stores", "store %s: the plugin's name %q is not made of small letters, digits, dots and dashes", name, plugin)
+		k.check(pluginName.MatchString(plugin), "storage.stores", "store %s: the plugin's name %q is not made of small letters, digits and dashes, a letter first", name, plugin)
 	}
 	for plugin, sum := range c.Plugins.Checksums {
+		k.check(pluginName.MatchString(plugin), "plugins.checksums", "the plugin's name %q is not made of small letters, digits and dashes, a letter first", plugin)
 		raw, err := hex.DecodeString(sum)
 		k.check(err == nil && len(raw) == 32, "plugins.checksums", "that of %s is not 64 hexadecimal digits; `sha256sum FILE` prints it", plugin)
 	}

@@ -114,3 +114,25 @@ func (s Server) RequestServed(listener string, key int16, took time.Duration, by
 	s.m.add(serverBytesIn, float64(bytesIn), listener)
 	s.m.add(serverBytesOut, float64(bytesOut), listener)
 }
+
+// Plugins counts what happens to plugins.
+type Plugins struct{ m *Metrics }
+
+// Plugins returns the counter of plugins' lives.
+func (m *Metrics) Plugins() Plugins { return Plugins{m} }
+
+// Happened counts a plugin that came to serve (started), one that ended after it
+// had, or, with neither, one that failed to.
+func (p Plugins) Happened(store, plugin string, started, ended bool) {
+	switch {
+	case started:
+		p.m.set(pluginServing, 1, store, plugin)
+		p.m.add(pluginStarts, 1, store, plugin)
+	case ended:
+		p.m.set(pluginServing, 0, store, plugin)
+		p.m.add(pluginEnds, 1, store, plugin)
+	default:
+		p.m.set(pluginServing, 0, store, plugin)
+		p.m.add(pluginFailures, 1, store, plugin)
+	}
+}

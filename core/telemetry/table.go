@@ -44,6 +44,10 @@ const (
 	serverRequestSeconds = "brokerd_server_request_seconds"
 	serverBytesIn        = "brokerd_server_received_bytes_total"
 	serverBytesOut       = "brokerd_server_sent_bytes_total"
+	pluginServing        = "brokerd_pluginhost_serving_state"
+	pluginStarts         = "brokerd_pluginhost_starts_total"
+	pluginEnds           = "brokerd_pluginhost_ends_total"
+	pluginFailures       = "brokerd_pluginhost_failures_total"
 	brokerInfo           = "brokerd_broker_info"
 	brokerReady          = "brokerd_broker_ready_state"
 	brokerWarnings       = "brokerd_broker_warnings_count"
@@ -69,6 +73,10 @@ func Table() []Metric {
 		{apiFetchSessions, Gauge, nil, "Fetch sessions that are remembered."},
 		{apiEvictedSessions, Counter, nil, "Fetch sessions that made room for others."},
 		{apiClients, Counter, []string{"software", "software_version"}, "Connections by the name that the client's library gave."},
+		{pluginServing, Gauge, []string{"store", "plugin"}, "1 while the store's plugin serves."},
+		{pluginStarts, Counter, []string{"store", "plugin"}, "Times that the store's plugin came to serve."},
+		{pluginEnds, Counter, []string{"store", "plugin"}, "Times that it ended after it had served, the broker's own stop left out."},
+		{pluginFailures, Counter, []string{"store", "plugin"}, "Times that it did not come to serve."},
 		{replicaStoredBatches, Counter, nil, "Record batches that stores took."},
 		{replicaStoredBytes, Counter, nil, "Bytes of record batches that stores took."},
 		{replicaStoreSeconds, Histogram, nil, "Time in which a store took an append."},

@@ -92,8 +92,15 @@ func TestEventsAreCounted(t *testing.T) {
 	m.Server().ConnectionOpened("L")
 	m.Server().ConnectionClosed("L", "idle")
 	m.Server().RequestServed("L", 1, time.Second, 10, 20)
+	m.Plugins().Happened("s", "p", true, false)
+	m.Plugins().Happened("s", "p", false, true)
+	m.Plugins().Happened("s", "p", false, false)
 	out := scrape(t, m)
 	for _, want := range []string{
+		`brokerd_pluginhost_serving_state{plugin="p",store="s"} 0`,
+		`brokerd_pluginhost_starts_total{plugin="p",store="s"} 1`,
+		`brokerd_pluginhost_ends_total{plugin="p",store="s"} 1`,
+		`brokerd_pluginhost_failures_total{plugin="p",store="s"} 1`,
 		`brokerd_api_request_seconds_count{api="Produce"} 1`,
 		`brokerd_api_fetched_bytes_total{topic="t"} 7`,
 		`brokerd_api_fetch_sessions_count 3`,

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type consuming struct {
+	topic      string
+	beginning  bool
+	offset     string
+	fromTime   string
+	partitions []int32
+	count      int64
+	exitAtEnd  bool
+	format     string
+	output     string
+	committed  bool
+}
+
+func newConsume(c *console) *cobra.Command {
+	var (
+		at cluster
+		s  consuming
+	)
+	cmd := &cobra.Command{
+		Use:   "consume -t TOPIC",
+		Short: "Print records",
+		Long: `Prints the records of a topic: new ones as they come, or from where you say. It
+ends with Ctrl-C, after -n records, or with -e at the topic's end.
+
+In a format (-f), %t is the topic, %p the partition, %o the offset, %T the
+timestamp in milliseconds, %k the key, %v the value, %h the headers, %% a percent
+sign, and \n and \t are what they always are.`,
+		Example: `  brokerd consume -t greetings --from-beginning
+  brokerd consume -t orders --offset -10 -e
+  brokerd consume -t orders --from-time 15m -n 100 -o json
+  brokerd consume -t orders --from-beginning -e -f '%p:%o %k=%v\n'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.check(cmd); err != nil {
+				return err
+			}
+			err := s.run(cmd.Context(), c, at)
+			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+				return nil // Ctrl-C is how it ends
+			}
+			return err
+		},
+	}
+	at.flag(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&s.topic, "topic", "t", "", "the topic")
+	f.BoolVar(&s.beginning, "from-beginning", false, "from the first record that is there")
+	f.StringVar(&s.offset, "offset", "", "from this offset; -N: from N before the end; or earliest, latest")
+	f.StringVar(&s.fromTime, "from-time", "", "from a time (2026-01-31T12:00:00Z), or so long ago (15m, 2h)")
+	f.Int32SliceVarP(&s.partitions, "partition", "p", nil, "only these partitions")
+	f.Int64VarP(&s.count, "count", "n", 0, "end after so many records")
+	f.BoolVarP(&s.exitAtEnd, "exit", "e", false, "end at what is the end when it starts")
+	f.StringVarP(&s.format, "format", "f", `%v\n`, "how a record is printed")
+	f.StringVarP(&s.output, "output", "o", "text", "text, or json: an object a line")
+	f.BoolVar(&s.committed, "read-committed", false, "only records of committed transactions")
+	return cmd
+}
+
+func (s *consuming) check(cmd *cobra.Command) error {
+	starts := 0
+	for _, given := range []bool{s.beginning, s.offset != "", s.fromTime != ""} {
+		if given {
+			starts++
+		}
+	}
+	switch {
+	case s.topic == "":
+		return usagef(cmd, "name a topic with -t")
+	case starts > 1:
+		return usagef(cmd, "give one of --from-beginning, --offset and --from-time")
+	case s.count < 0:
+		return usagef(cmd, "-n %d is negative", s.count)
+	case s.output != "text" && s.output != "json":
+		return usagef(cmd, "-o %s is neither text nor json", s.output)
+	}
+	return nil
+}
+
+func parseTime(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--from-time %s is neither a time (2026-01-31T12:00:00Z) nor a duration (15m)", text)
+}
+
+// span is what is asked of a partition: from an offset to its end when the
+// command started.
+type span struct{ from, end int64 }
+
+func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
+	client, err := at.connect(ctx)
+	if err != nil {
+		return err
+	}
+	spans, err := s.spans(ctx, kadm.NewClient(client))
+	client.Close()
+	if err != nil {
+		return err
+	}
+	offsets := make(map[int32]kgo.Offset, len(spans))
+	for p, span := range spans {
+		if !s.exitAtEnd || span.from < span.end {
+			offsets[p] = kgo.NewOffset().At(span.from)
+		}
+	}
+	if len(offsets) == 0 {
+		return nil
+	}
+	opts := []kgo.Opt{
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets}),
+		kgo.KeepControlRecords(), kgo.FetchMaxWait(fetchWait), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+	}
+	if s.committed {
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
+	if client, err = at.connect(ctx, opts...); err != nil {
+		return err
+	}
+	defer client.Close()
+	out := bufio.NewWriterSize(c.out, outputBytes)
+	err = s.poll(ctx, client, spans, len(offsets), out)
+	return errors.Join(err, out.Flush())
+}
+
+const (
+	fetchWait   = 500 * time.Millisecond
+	outputBytes = 256 << 10
+)
+
+// spans asks where the partitions begin and end now, and where to start.
+func (s *consuming) spans(ctx context.Context, admin *kadm.Client) (map[int32]span, error) {
+	ends, err := admin.ListEndOffsets(ctx, s.topic)
+	if err != nil {
+		return nil, answerError("consume", s.topic, err, "")
+	}
+	starts, err := admin.ListStartOffsets(ctx, s.topic)
+	if err != nil {
+		return nil, answerError("consume", s.topic, err, "")
+	}
+	var byTime kadm.ListedOffsets
+	if s.fromTime != "" {
+		since, err := parseTime(s.fromTime, time.Now())
+		if err != nil {
+			return nil, &usageError{err.Error()}
+		}
+		if byTime, err = admin.ListOffsetsAfterMilli(ctx, since.UnixMilli(), s.topic); err != nil {
+			return nil, answerError("consume", s.topic, err, "")
+		}
+	}
+	out := make(map[int32]span)
+	for p, end := range ends[s.topic] {
+		start := starts[s.topic][p]
+		if err := errors.Join(end.Err, start.Err); err != nil {
+			return nil, answerError("consume", s.topic, err, "")
+		}
+		if len(s.partitions) > 0 && !slices.Contains(s.partitions, p) {
+			continue
+		}
+		from, err := s.from(start.Offset, end.Offset)
+		if err != nil {
+			return nil, fmt.Errorf("consume %s, partition %d: %w", s.topic, p, err)
+		}
+		if o, ok := byTime.Lookup(s.topic, p); ok {
+			if o.Err != nil {
+				return nil, answerError("consume", s.topic, o.Err, "")
+			}
+			if from = o.Offset; from < 0 {
+				from = end.Offset
+			}
+		}
+		out[p] = span{from, end.Offset}
+	}
+	for _, p := range s.partitions {
+		if _, ok := out[p]; !ok {
+			return nil, &notFoundError{fmt.Sprintf("consume %s: there is no partition %d; `brokerd topic describe %s` shows those that are", s.topic, p, s.topic)}
+		}
+	}
+	if len(out) == 0 {
+		return nil, &notFoundError{fmt.Sprintf("consume %s: there is no such topic; `brokerd topic list` shows those that are", s.topic)}
+	}
+	return out, nil
+}
+
+// from is where to start in a partition, times aside.
+func (s *consuming) from(start, end int64) (int64, error) {
+	switch {
+	case s.beginning, s.offset == "earliest":
+		return start, nil
+	case s.offset == "", s.offset == "latest":
+		return end, nil
+	}
+	n, err := strconv.ParseInt(s.offset, 10, 64)
+	switch {
+	case err != nil:
+		return 0, &usageError{fmt.Sprintf("--offset %s is not a number, earliest or latest", s.offset)}
+	case n < 0:
+		return max(start, end+n), nil
+	case n < start || n > end:
+		return 0, &notFoundError{fmt.Sprintf("there is no offset %d: the records are those from %d to %d", n, start, end-1)}
+	}
+	return n, nil
+}
+
+// poll prints records until it is to end. open is the number of partitions that
+// have not reached their end.
+func (s *consuming) poll(ctx context.Context, client *kgo.Client, spans map[int32]span, open int, out *bufio.Writer) error {
+	write, err := s.printer(out)
+	if err != nil {
+		return err
+	}
+	var printed int64
+	for !s.exitAtEnd || open > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, e := range fetches.Errors() {
+			return answerError("consume", s.topic, e.Err, "")
+		}
+		for _, r := range fetches.Records() {
+			last := spans[r.Partition].end - 1
+			if s.exitAtEnd && r.Offset == last {
+				open--
+			}
+			if r.Attrs.IsControl() || (s.exitAtEnd && r.Offset > last) {
+				continue
+			}
+			if err := write(r); err != nil {
+				return fmt.Errorf("print a record: %w", err)
+			}
+			if printed++; s.count > 0 && printed >= s.count {
+				return nil
+			}
+		}
+		if err := out.Flush(); err != nil {
+			return fmt.Errorf("print records: %w", err)
+		}
+	}
+	return nil
+}

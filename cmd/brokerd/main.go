@@ -1,0 +1,23 @@
+// Command brokerd is a message broker that speaks the Kafka protocol, and the
+// tools to work with it and any other cluster that does.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, &console{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		inTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
+		errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}

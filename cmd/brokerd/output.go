@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+)
+
+// outputFlag adds -o to a command that shows something.
+func outputFlag(cmd *cobra.Command, format *string) {
+	cmd.Flags().StringVarP(format, "output", "o", "table", "table for people, json for programs")
+}
+
+func checkOutput(cmd *cobra.Command, format string) error {
+	if format != "table" && format != "json" {
+		return usagef(cmd, "-o %s is neither table nor json", format)
+	}
+	return nil
+}
+
+// writeJSON writes one value, indented. v is plain data of this package.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+// writeTable writes rows under a header, without lines.
+func writeTable(w io.Writer, header []string, rows [][]string) error {
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft = ""
+	style.Box.PaddingRight = "  "
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	t.AppendHeader(tableRow(header))
+	for _, row := range rows {
+		t.AppendRow(tableRow(row))
+	}
+	if _, err := fmt.Fprintln(w, t.Render()); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	return nil
+}
+
+func tableRow(cells []string) table.Row {
+	out := make(table.Row, len(cells))
+	for i, c := range cells {
+		out[i] = c
+	}
+	return out
+}

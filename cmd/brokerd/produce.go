@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// lineBytesMax bounds one record that is read from a line.
+	lineBytesMax = 64 << 20
+	// deliveryTimeout is how long a record may wait for the cluster.
+	deliveryTimeout = 30 * time.Second
+)
+
+type producing struct {
+	topic     string
+	separator string
+	headers   []string
+	partition int32
+	codec     string
+	acks      string
+}
+
+func newProduce(c *console) *cobra.Command {
+	var (
+		at cluster
+		p  producing
+	)
+	cmd := &cobra.Command{
+		Use:   "produce -t TOPIC",
+		Short: "Send lines as records",
+		Long: `Sends every line of its input as a record. A topic that does not exist is made
+where the cluster allows that. It ends when its input does and all records are
+acknowledged.`,
+		Example: `  echo hello | brokerd produce -t greetings
+  printf 'id1:first\nid2:second\n' | brokerd produce -t orders -k :
+  brokerd produce -t orders -H source=cli -z zstd < orders.txt`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := p.options(cmd)
+			if err != nil {
+				return err
+			}
+			client, err := at.connect(cmd.Context(), opts...)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return p.run(cmd.Context(), c, client)
+		},
+	}
+	at.flag(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&p.topic, "topic", "t", "", "the topic")
+	f.StringVarP(&p.separator, "key-separator", "k", "", `what stands between key and value; \t is a tab. Without it, records have no key`)
+	f.StringArrayVarP(&p.headers, "header", "H", nil, "a header of every record, as name=value (repeatable)")
+	f.Int32VarP(&p.partition, "partition", "p", -1, "the partition; -1: by key, or any")
+	f.StringVarP(&p.codec, "compression", "z", "none", "none, gzip, snappy, lz4 or zstd")
+	f.StringVar(&p.acks, "acks", "all", "what to wait for: all in-sync replicas, 1 (the leader), or 0 (nothing)")
+	return cmd
+}
+
+func (p *producing) options(cmd *cobra.Command) ([]kgo.Opt, error) {
+	if p.topic == "" {
+		return nil, usagef(cmd, "name a topic with -t")
+	}
+	p.separator = strings.ReplaceAll(p.separator, `\t`, "\t")
+	if _, err := parsePairs(cmd, "--header", p.headers); err != nil {
+		return nil, err
+	}
+	opts := []kgo.Opt{
+		kgo.DefaultProduceTopic(p.topic), kgo.AllowAutoTopicCreation(),
+		kgo.RecordDeliveryTimeout(deliveryTimeout), kgo.UnknownTopicRetries(3),
+		kgo.MaxBufferedBytes(lineBytesMax), kgo.ProducerBatchMaxBytes(1000012),
+	}
+	codecs := map[string]kgo.CompressionCodec{
+		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
+		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+	}
+	codec, ok := codecs[p.codec]
+	if !ok {
+		return nil, usagef(cmd, "-z %s is not one of none, gzip, snappy, lz4, zstd", p.codec)
+	}
+	opts = append(opts, kgo.ProducerBatchCompression(codec))
+	switch p.acks {
+	case "all", "-1":
+	case "1":
+		opts = append(opts, kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite())
+	case "0":
+		opts = append(opts, kgo.RequiredAcks(kgo.NoAck()), kgo.DisableIdempotentWrite())
+	default:
+		return nil, usagef(cmd, "--acks %s is not one of all, 1, 0", p.acks)
+	}
+	if p.partition >= 0 {
+		opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	}
+	return opts, nil
+}
+
+func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if c.inTerminal {
+		_, _ = fmt.Fprintln(c.err, "Each line is a record; Ctrl-D ends.")
+	}
+	var bar *progressbar.ProgressBar
+	if c.errTerminal && !c.inTerminal {
+		bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(c.err), progressbar.OptionSetDescription("records"),
+			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(200*time.Millisecond))
+	}
+	var (
+		mu   sync.Mutex
+		sent int
+	)
+	lines := bufio.NewScanner(c.in)
+	lines.Buffer(make([]byte, 0, 64<<10), lineBytesMax)
+	for ctx.Err() == nil && lines.Scan() {
+		record, err := p.record(lines.Bytes())
+		if err != nil {
+			cancel(err)
+			break
+		}
+		client.Produce(ctx, record, func(_ *kgo.Record, err error) {
+			if err != nil {
+				cancel(answerError("produce to", p.topic, err, "")) // the first one is kept
+				return
+			}
+			mu.Lock()
+			sent++
+			mu.Unlock()
+			if bar != nil {
+				_ = bar.Add(1)
+			}
+		})
+	}
+	err := client.Flush(ctx)
+	if bar != nil {
+		_ = bar.Finish()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	} else if scan := lines.Err(); scan != nil {
+		err = fmt.Errorf("read a record: %w", lineError(scan))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if c.errTerminal || err != nil {
+		_, _ = fmt.Fprintf(c.err, "%d records are in %s\n", sent, p.topic)
+	}
+	return err
+}
+
+func lineError(err error) error {
+	if errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("a line is longer than %d bytes", lineBytesMax)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the input was cut off")
+	}
+	return err
+}
+
+// record makes a record of a line, whose bytes are copied.
+func (p *producing) record(line []byte) (*kgo.Record, error) {
+	r := &kgo.Record{Value: bytes.Clone(line), Partition: p.partition}
+	if r.Value == nil {
+		r.Value = []byte{}
+	}
+	if p.separator != "" {
+		key, value, ok := bytes.Cut(r.Value, []byte(p.separator))
+		if !ok {
+			return nil, fmt.Errorf("the line %.40q has no %q between key and value", line, p.separator)
+		}
+		r.Key, r.Value = key, value
+	}
+	for _, h := range p.headers {
+		name, value, _ := strings.Cut(h, "=")
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	return r, nil
+}

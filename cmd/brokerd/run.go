@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/brokerd/brokerd/core/broker"
+	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/telemetry"
+)
+
+// override sets a value over file and environment.
+func (o *runOptions) override(flag, name, value string) {
+	o.overrides = append(o.overrides, config.Override{Flag: flag, Name: name, Value: value})
+}
+
+// runBroker runs a broker until ctx ends.
+func runBroker(ctx context.Context, c *console, opts runOptions) error {
+	loaded, err := opts.load(os.Environ())
+	if err != nil {
+		return err
+	}
+	log, err := telemetry.NewLogger(c.err, loaded.Config.Log.Level, loaded.Config.Log.Format)
+	if err != nil {
+		return &configError{err}
+	}
+	for _, w := range loaded.Warnings {
+		log.Warn(w)
+	}
+	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments()})
+	if err != nil {
+		return err
+	}
+	run, ctx := errgroup.WithContext(ctx)
+	ran := make(chan struct{})
+	run.Go(func() error {
+		defer close(ran)
+		return startError(b.Run(ctx))
+	})
+	run.Go(func() error {
+		select {
+		case <-b.Ready():
+		case <-ran:
+			return nil
+		}
+		if opts.greet {
+			_, err := fmt.Fprint(c.out, greeting(b.Addresses()[0], loaded.Data, b.AdminAddress()))
+			return err
+		}
+		return nil
+	})
+	return run.Wait()
+}
+
+// startError adds what to do to errors that people meet when they start.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: another program has that port, maybe another brokerd; stop it, or choose a port with --port (dev) or `listeners`", err)
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: this user may not; choose another directory or port", err)
+	}
+	return err
+}

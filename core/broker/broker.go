@@ -1,0 +1,268 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/brokerd/brokerd/core/admin"
+	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/pluginhost"
+	"github.com/brokerd/brokerd/core/quorum"
+	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/core/server"
+	"github.com/brokerd/brokerd/core/telemetry"
+)
+
+// How long each part may take to stop. Together they stay below the minute that
+// operators are asked to give.
+const (
+	adminStop    = 5 * time.Second
+	pluginsStop  = 15 * time.Second
+	replicasStop = 25 * time.Second
+	quorumStop   = 5 * time.Second
+	upkeepStop   = 2 * time.Second
+	serverStop   = 15 * time.Second
+)
+
+// registerTimeout bounds the broker's own registration.
+const registerTimeout = 30 * time.Second
+
+// Deps is what a Broker is given.
+type Deps struct {
+	Logger  *slog.Logger
+	Version string
+	// Builtin are the plugins that this executable can be: by name, the arguments
+	// that make it so.
+	Builtin map[string][]string
+}
+
+// Broker is one broker. New makes it, Run runs it once; the other methods may be
+// called concurrently with Run.
+type Broker struct {
+	cfg      config.Loaded
+	deps     Deps
+	log      *slog.Logger
+	metrics  *telemetry.Metrics
+	hostname string
+	parts    *stages
+	plugins  *plugins
+
+	ready chan struct{}
+	// now is what Run has put together so far.
+	now atomic.Pointer[assembly]
+}
+
+// assembly is the parts that are there. It is replaced as a whole.
+type assembly struct {
+	admin     *admin.Server
+	quorum    *quorum.Node
+	replicas  *replica.Manager
+	listeners []admin.ListenerStatus
+	waiting   string // what the start waits for; "" once clients are served
+}
+
+// New makes a broker. It touches nothing yet.
+func New(cfg config.Loaded, deps Deps) (*Broker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	dir, err := filepath.Abs(cfg.Data)
+	if err != nil {
+		return nil, fmt.Errorf("find the data directory: %w", err)
+	}
+	cfg.Data = dir
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "localhost"
+	}
+	b := &Broker{
+		cfg: cfg, deps: deps, log: deps.Logger, hostname: hostname,
+		metrics: telemetry.NewMetrics(), parts: newStages(deps.Logger), ready: make(chan struct{}),
+	}
+	b.plugins = newPlugins(b.log, b.metrics.Plugins())
+	b.now.Store(&assembly{waiting: "the broker has not begun to start"})
+	return b, nil
+}
+
+// Ready is closed when clients are served.
+func (b *Broker) Ready() <-chan struct{} { return b.ready }
+
+// Addresses are what the listeners tell clients to dial, in the order of the
+// configuration. There are none before Ready.
+func (b *Broker) Addresses() []string {
+	var out []string
+	for _, l := range b.now.Load().listeners {
+		out = append(out, l.Advertised)
+	}
+	return out
+}
+
+// AdminAddress is where the admin listener is bound, or "".
+func (b *Broker) AdminAddress() string {
+	if a := b.now.Load().admin; a != nil {
+		return a.Addr().String()
+	}
+	return ""
+}
+
+// Run starts the broker, serves until ctx ends or a part fails, and stops it.
+// The end of ctx is no error. Errors are sentences for an operator.
+func (b *Broker) Run(ctx context.Context) error {
+	held, err := lockDirectory(b.cfg.Data)
+	if err != nil {
+		return err
+	}
+	err = b.run(ctx)
+	b.metrics.Broker().Ready(false)
+	return errors.Join(err, held.release())
+}
+
+func (b *Broker) run(ctx context.Context) error {
+	b.progress(func(a *assembly) { a.waiting = "the quorum's log" })
+	node, err := b.openQuorum()
+	if err != nil {
+		return err
+	}
+	err = b.start(ctx, node)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			b.log.Info("stopping")
+		case err = <-b.parts.ended:
+			b.log.Error("stopping, because a part failed", "err", err)
+		}
+	} else if ctx.Err() != nil {
+		err = nil // it was stopped while it started
+	}
+	b.progress(func(a *assembly) { a.waiting = "the broker stops" })
+	stopped := b.parts.stop()
+	if err != nil && errors.Is(stopped, err) {
+		stopped = nil // said already
+	}
+	return errors.Join(err, stopped, node.Close())
+}
+
+// progress changes what Run has put together.
+func (b *Broker) progress(change func(*assembly)) {
+	next := *b.now.Load()
+	change(&next)
+	b.now.Store(&next)
+}
+
+// start brings up every part in order. What it started is stopped by its caller.
+func (b *Broker) start(ctx context.Context, node *quorum.Node) error {
+	identity := node.Identity()
+	b.metrics.Broker().Is(b.deps.Version, string(identity.ClusterID), fmt.Sprint(identity.NodeID))
+	b.progress(func(a *assembly) { a.quorum = node })
+	if err := b.startAdmin(ctx); err != nil {
+		return err
+	}
+	stores, err := b.startPlugins(ctx, identity)
+	if err != nil {
+		return err
+	}
+	b.progress(func(a *assembly) { a.waiting = "the replicas" })
+	purged := newPurges(node, b.log)
+	manager, err := b.newManager(stores, purged.told)
+	if err != nil {
+		return err
+	}
+	node.OnImage(manager.Apply)
+	b.parts.start(ctx, "replicas", replicasStop, manager.Run)
+	b.parts.start(ctx, "quorum", quorumStop, node.Run)
+	b.parts.start(ctx, "upkeep", upkeepStop, purged.run)
+
+	front, err := b.newServer(node, manager)
+	if err != nil {
+		return err
+	}
+	if err := front.Listen(); err != nil {
+		return fmt.Errorf("bind the listeners: %w", err)
+	}
+	listeners := b.bound(front)
+	b.progress(func(a *assembly) { a.waiting, a.replicas = "its registration", manager })
+	if err := b.register(ctx, node, stores, listeners); err != nil {
+		return errors.Join(err, unbind(ctx, front))
+	}
+	b.parts.start(ctx, "listeners", serverStop, front.Run)
+	b.progress(func(a *assembly) { a.waiting, a.listeners = "", listeners })
+	b.metrics.Broker().Ready(true)
+	for _, w := range b.warnings(node.Image()) {
+		b.log.Warn(w)
+	}
+	for _, l := range listeners {
+		b.log.Info("serving clients", "listener", l.Name, "bound", l.Bound, "advertised", l.Advertised)
+	}
+	close(b.ready)
+	return nil
+}
+
+// unbind closes listeners that nobody was served on.
+func unbind(ctx context.Context, front *server.Server) error {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return front.Run(ctx)
+}
+
+func (b *Broker) openQuorum() (*quorum.Node, error) {
+	return quorum.Open(quorum.Config{
+		Dir:                     filepath.Join(b.cfg.Data, "quorum"),
+		NodeID:                  model.NodeID(b.cfg.NodeID),
+		Bootstrap:               b.cfg.Cluster.Bootstrap,
+		ReplicationFactorTarget: b.cfg.Topics.ReplicationFactor,
+		MinISRTarget:            b.cfg.Topics.MinISR(),
+		Controller:              b.controllerConfig(),
+	}, quorum.Deps{Logger: b.log})
+}
+
+// register makes the broker known to the cluster with what it advertises.
+func (b *Broker) register(ctx context.Context, node *quorum.Node, stores []*pluginhost.Store, listeners []admin.ListenerStatus) error {
+	r := quorum.Registration{
+		NodeID: node.Identity().NodeID, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
+	}
+	if _, err := rand.Read(r.Incarnation[:]); err != nil {
+		return fmt.Errorf("draw an incarnation: %w", err)
+	}
+	for _, l := range listeners {
+		e, err := endpoint(l.Advertised)
+		if err != nil {
+			return err
+		}
+		r.Listeners[l.Name] = e
+	}
+	for _, s := range stores {
+		r.Directories = append(r.Directories, model.DirectoryID(s.DirectoryID()))
+	}
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	if _, err := node.RegisterBroker(ctx, r); err != nil {
+		return fmt.Errorf("register with the cluster: %w", err)
+	}
+	return nil
+}
+
+// bound pairs what is listened on with what clients are told.
+func (b *Broker) bound(front *server.Server) []admin.ListenerStatus {
+	addrs := front.Addrs()
+	var out []admin.ListenerStatus
+	for _, l := range b.cfg.Listeners {
+		addr := addrs[l.Name]
+		port := l.Port
+		if tcp, ok := addr.(*net.TCPAddr); ok {
+			port = tcp.Port
+		}
+		out = append(out, admin.ListenerStatus{Name: l.Name, Bound: addr.String(), Advertised: b.cfg.Advertise(l, port, b.hostname).Address()})
+	}
+	return slices.Clip(out)
+}

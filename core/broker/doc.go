@@ -1,0 +1,20 @@
+// Package broker puts a broker together: it is the only place that knows every
+// part, and the only start and stop order.
+//
+// Start: the data directory is made and locked; the quorum's log is opened, from
+// which the node's identity comes; the plugins of the stores are launched and
+// open their stores for that identity; the replicas get the stores; the quorum
+// runs, and its metadata reaches the replicas; the listeners are bound; the
+// broker registers with what it advertises; clients are served; it is ready.
+// Stop is the reverse, each step with a deadline: first clients, last the
+// plugins and the quorum's log, so that nothing acknowledged waits for a part
+// that is gone.
+//
+// It owns that order, the lock of the data directory, the warnings that an
+// operator should read, and the adapters between parts that don't know each
+// other. It never handles a request or a record.
+//
+// Invariants: a broker that fails to start has stopped what it started; two
+// processes never hold one data directory; after Run nothing is left, neither
+// goroutine nor process (broker_test.go).
+package broker

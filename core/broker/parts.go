@@ -1,0 +1,179 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/brokerd/brokerd/core/admin"
+	"github.com/brokerd/brokerd/core/api"
+	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/memory"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/core/pluginhost"
+	"github.com/brokerd/brokerd/core/quorum"
+	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/core/security"
+	"github.com/brokerd/brokerd/core/server"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// The parts of the memory budget, of memoryParts: what connections hold, and
+// what is on its way to the stores.
+const (
+	memoryParts    = 4
+	memoryServer   = 3
+	memoryReplicas = 1
+)
+
+func (b *Broker) controllerConfig() controller.Config {
+	c := controller.DefaultConfig()
+	c.PartitionsDefault = b.cfg.Topics.Partitions
+	c.Strict = b.cfg.Topics.Policy == config.ReplicationStrict
+	c.TopicDefaults = b.cfg.TopicDefaults()
+	return c
+}
+
+func (b *Broker) startAdmin(ctx context.Context) error {
+	if b.cfg.Admin.Listen == "" {
+		return nil
+	}
+	a := admin.New(b.cfg.Admin.Listen, admin.Deps{
+		Status: b.status, Ready: b.readiness, Metrics: b.scrape(), Logger: b.log,
+	})
+	if err := a.Listen(); err != nil {
+		return err
+	}
+	b.parts.start(ctx, "admin", adminStop, a.Run)
+	b.progress(func(next *assembly) { next.admin = a })
+	return nil
+}
+
+// startPlugins launches the plugin of each store, the default one first, and
+// waits until all of them serve.
+func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]*pluginhost.Store, error) {
+	host := pluginhost.New(pluginhost.Config{
+		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment, Builtin: b.deps.Builtin,
+	}, b.log, b.plugins.happened)
+	var stores []*pluginhost.Store
+	for _, name := range b.cfg.Storage.Names() {
+		s := b.cfg.Storage.Stores[name]
+		settings, err := b.cfg.ResolveReferences(s.Config)
+		if err != nil {
+			return nil, fmt.Errorf("store %s: config: %w", name, err)
+		}
+		sc := storage.Config{Settings: settings, Identity: storage.Identity{ClusterID: string(identity.ClusterID), NodeID: int32(identity.NodeID)}}
+		if _, err := rand.Read(sc.ProposedDirectoryID[:]); err != nil {
+			return nil, fmt.Errorf("draw a directory ID: %w", err)
+		}
+		stores = append(stores, host.Store(name, s.Plugin, sc))
+	}
+	b.parts.start(ctx, "plugins", pluginsStop, host.Run)
+	for _, s := range stores {
+		b.progress(func(a *assembly) { a.waiting = "store " + s.Name() })
+		if err := s.WaitReady(ctx); err != nil {
+			return nil, fmt.Errorf("store %s: %w", s.Name(), err)
+		}
+	}
+	return stores, nil
+}
+
+func (b *Broker) newManager(stores []*pluginhost.Store, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
+	cfg := replica.DefaultConfig()
+	cfg.NodeID = model.NodeID(b.cfg.NodeID)
+	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryReplicas
+	cfg.FetchBytes = int(b.cfg.Server.FetchBytesMax)
+	settings := replica.DefaultBroker()
+	settings.Static = b.cfg.TopicDefaults()
+	settings.Flush = map[config.FlushPolicy]partition.FlushPolicy{
+		config.FlushReplicated: partition.FlushReplicated,
+		config.FlushAlways:     partition.FlushAlways,
+		config.FlushInterval:   partition.FlushInterval,
+	}[b.cfg.Flush]
+	settings.FlushEvery = b.cfg.Replicas.FlushInterval
+	settings.ProducerExpiry = b.cfg.Replicas.ProducerExpiration
+	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
+	deps := replica.Deps{
+		Logger: b.log, Events: b.metrics.Replica(), Settings: replica.SettingsOf(settings), Purged: purged,
+	}
+	for _, s := range stores {
+		deps.Directories = append(deps.Directories, replica.Directory{
+			ID: model.DirectoryID(s.DirectoryID()), Name: s.Name(), Plugin: s.Plugin(), Store: s,
+		})
+	}
+	m, err := replica.New(cfg, deps)
+	if err != nil {
+		return nil, fmt.Errorf("make the replicas: %w", err)
+	}
+	return m, nil
+}
+
+func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager) (*server.Server, error) {
+	properties := make(map[string]api.Property, len(b.cfg.Values))
+	for _, v := range b.cfg.Values {
+		properties[v.Name] = api.Property{Value: v.Value, Default: v.Default(), Doc: v.About}
+	}
+	edge := api.Config{
+		NodeID:           model.NodeID(b.cfg.NodeID),
+		AutoCreateTopics: b.cfg.Topics.AutoCreate,
+		FetchBytesMax:    int(b.cfg.Server.FetchBytesMax),
+		FetchSessionsMax: b.cfg.Server.FetchSessionsMax,
+		Properties:       properties,
+	}
+	if err := edge.Validate(); err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	handler := api.New(edge, api.Deps{
+		Partitions: manager, Controller: b.commands(node), Metadata: node, Authorizer: security.AllowAll{},
+		Events: b.metrics.API(), Logger: b.log, Now: time.Now,
+	})
+	cfg := server.DefaultConfig()
+	cfg.MaxRequestBytes = int32(b.cfg.Server.RequestBytesMax)
+	cfg.MaxConnections = b.cfg.Server.ConnectionsMax
+	cfg.IdleTimeout = b.cfg.Server.IdleMax
+	for _, l := range b.cfg.Listeners {
+		cfg.Listeners = append(cfg.Listeners, server.Listener{Name: l.Name, Address: l.Address()})
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	budget := memory.New(b.cfg.Memory / memoryParts * memoryServer)
+	return server.New(cfg, handler, budget, b.log, serverEvents{b.metrics.Server()}), nil
+}
+
+// commands is the controller as the edge may use it.
+func (b *Broker) commands(node *quorum.Node) api.Controller {
+	if b.cfg.Topics.Delete {
+		return node
+	}
+	return noDeletes{node}
+}
+
+// noDeletes is a controller under delete.topic.enable: false.
+type noDeletes struct{ api.Controller }
+
+func (noDeletes) DeleteTopics(_ context.Context, topics []model.TopicRef) ([]model.TopicResult, error) {
+	out := make([]model.TopicResult, len(topics))
+	for i, t := range topics {
+		out[i] = model.TopicResult{Name: t.Name, ID: t.ID, Err: fmt.Errorf("topics cannot be deleted here (delete.topic.enable): %w", model.ErrPolicyViolation)}
+	}
+	return out, nil
+}
+
+func endpoint(address string) (image.Endpoint, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return image.Endpoint{}, fmt.Errorf("advertise %s: %w", address, err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return image.Endpoint{}, fmt.Errorf("advertise %s: %w", address, err)
+	}
+	return image.Endpoint{Host: host, Port: int32(n)}, nil
+}

@@ -1,0 +1,49 @@
+package broker
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/brokerd/brokerd/core/pluginhost"
+	"github.com/brokerd/brokerd/core/telemetry"
+)
+
+// plugins remembers how the plugin of each store is, from what the host tells.
+type plugins struct {
+	log    *slog.Logger
+	counts telemetry.Plugins
+
+	mu     sync.Mutex
+	states map[string]pluginState // by store
+}
+
+// pluginState is how one plugin is now.
+type pluginState struct {
+	pid      int // 0: no process serves
+	restarts int
+	err      error // why not
+}
+
+func newPlugins(log *slog.Logger, counts telemetry.Plugins) *plugins {
+	return &plugins{log: log, counts: counts, states: make(map[string]pluginState)}
+}
+
+// happened is the host's listener.
+func (p *plugins) happened(e pluginhost.Event) {
+	p.counts.Happened(e.Store, e.Plugin, e.Kind == pluginhost.Started, e.Kind == pluginhost.Ended)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.states[e.Store]
+	s.restarts = e.Restarts
+	s.pid, s.err = 0, e.Err
+	if e.Kind == pluginhost.Started {
+		s.pid = e.Pid
+	}
+	p.states[e.Store] = s
+}
+
+func (p *plugins) state(store string) pluginState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.states[store]
+}

@@ -1,0 +1,84 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// stages runs the parts of a broker, each in a goroutine of its own, and stops
+// them in reverse. It belongs to one goroutine.
+type stages struct {
+	log     *slog.Logger
+	running []*stage
+	// ended gets the first part that ends though nobody stopped it; it has room
+	// for one, and later ones are not sent.
+	ended chan error
+}
+
+type stage struct {
+	name    string
+	timeout time.Duration
+	stop    context.CancelFunc
+	done    chan struct{}
+	err     error // once done is closed
+}
+
+func newStages(log *slog.Logger) *stages {
+	return &stages{log: log, ended: make(chan error, 1)}
+}
+
+// start runs a part. It goes on when ctx ends: only stop stops it, which waits
+// at most timeout for it.
+func (s *stages) start(ctx context.Context, name string, timeout time.Duration, run func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	st := &stage{name: name, timeout: timeout, stop: stop, done: make(chan struct{})}
+	s.running = append(s.running, st)
+	go func() {
+		defer close(st.done)
+		st.err = run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		err := fmt.Errorf("%s: %w", name, cmpError(st.err, errEnded))
+		select {
+		case s.ended <- err:
+		default: // the first one tells
+		}
+	}()
+}
+
+// errEnded is said of a part that ends without saying why.
+var errEnded = errors.New("it ended by itself")
+
+func cmpError(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// stop stops every part, the last started first. A part that does not end in
+// its time is left behind, and named in the error.
+func (s *stages) stop() error {
+	var errs []error
+	for i := len(s.running) - 1; i >= 0; i-- {
+		st := s.running[i]
+		st.stop()
+		late := time.NewTimer(st.timeout)
+		select {
+		case <-st.done:
+			late.Stop()
+			if st.err != nil && !errors.Is(st.err, context.Canceled) {
+				errs = append(errs, fmt.Errorf("stop %s: %w", st.name, st.err))
+			}
+			s.log.Debug("stopped", "part", st.name)
+		case <-late.C:
+			errs = append(errs, fmt.Errorf("stop %s: it did not end within %s", st.name, st.timeout))
+		}
+	}
+	s.running = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,74 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestStagesStopInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStages(slog.New(slog.DiscardHandler))
+		var order []string
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, name := range []string{"a", "b", "c"} {
+			s.start(ctx, name, time.Second, func(ctx context.Context) error {
+				<-ctx.Done()
+				order = append(order, name)
+				return ctx.Err()
+			})
+		}
+		cancel() // the end of the caller's context stops nothing by itself
+		synctest.Wait()
+		if len(order) > 0 {
+			t.Fatalf("stopped %v", order)
+		}
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(order, []string{"c", "b", "a"}) {
+			t.Errorf("stopped in the order %v", order)
+		}
+	})
+}
+
+func TestStagesTellWhoEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStages(slog.New(slog.DiscardHandler))
+		boom := errors.New("boom")
+		s.start(t.Context(), "a", time.Second, func(context.Context) error { return boom })
+		if err := <-s.ended; !errors.Is(err, boom) || !strings.HasPrefix(err.Error(), "a: ") {
+			t.Errorf("ended: %v", err)
+		}
+		s.start(t.Context(), "b", time.Second, func(context.Context) error { return nil })
+		if err := <-s.ended; !errors.Is(err, errEnded) {
+			t.Errorf("ended: %v", err)
+		}
+		if err := s.stop(); !errors.Is(err, boom) {
+			t.Errorf("stop: %v", err)
+		}
+	})
+}
+
+func TestStagesDoNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStages(slog.New(slog.DiscardHandler))
+		release := make(chan struct{})
+		s.start(t.Context(), "a", time.Second, func(ctx context.Context) error { <-ctx.Done(); return nil })
+		s.start(t.Context(), "stuck", time.Minute, func(context.Context) error { <-release; return nil })
+		began := time.Now()
+		err := s.stop()
+		if err == nil || !strings.Contains(err.Error(), "stop stuck: it did not end within 1m0s") {
+			t.Errorf("stop: %v", err)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("took %s", took)
+		}
+		close(release)
+	})
+}

@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/brokerd/brokerd/core/admin"
+	"github.com/brokerd/brokerd/core/image"
+)
+
+// readiness is nil while clients are served.
+func (b *Broker) readiness() error {
+	if w := b.now.Load().waiting; w != "" {
+		return fmt.Errorf("not ready: waiting for %s", w)
+	}
+	return nil
+}
+
+// scrape serves the metrics, those first that are only known when asked for.
+func (b *Broker) scrape() http.Handler {
+	metrics := b.metrics.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.status(r.Context())
+		metrics.ServeHTTP(w, r)
+	})
+}
+
+// status is what the admin listener shows.
+func (b *Broker) status(ctx context.Context) admin.Status {
+	now := b.now.Load()
+	s := admin.Status{
+		Version: b.deps.Version, Cluster: b.cfg.Cluster.Name, NodeID: b.cfg.NodeID, Ready: now.waiting == "",
+		Listeners: now.listeners, Stores: []admin.StoreStatus{}, Warnings: []string{},
+	}
+	if s.Listeners == nil {
+		s.Listeners = []admin.ListenerStatus{}
+	}
+	if now.quorum != nil {
+		img := now.quorum.Image()
+		s.ClusterID = string(now.quorum.Identity().ClusterID)
+		s.Topics = img.TopicCount()
+		s.Warnings = append(s.Warnings, b.warnings(img)...)
+	}
+	if now.replicas == nil {
+		for _, name := range b.cfg.Storage.Names() {
+			s.Stores = append(s.Stores, b.storeStatus(name))
+		}
+		return s
+	}
+	for _, d := range now.replicas.Directories(ctx) {
+		store := b.storeStatus(d.Name)
+		store.Directory = d.ID.String()
+		store.TotalBytes, store.FreeBytes = max(d.TotalBytes, 0), max(d.FreeBytes, 0)
+		store.Replicas = len(d.Replicas)
+		if d.Err != nil && store.Error == "" {
+			store.Healthy, store.Error = false, d.Err.Error()
+		}
+		s.Stores = append(s.Stores, store)
+		s.Partitions += len(d.Replicas)
+		for _, r := range d.Replicas {
+			if r.Offline != nil {
+				s.Offline++
+			}
+		}
+	}
+	if s.Offline > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d replicas do not serve", s.Offline))
+	}
+	if q := len(now.replicas.Quarantine()); q > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d logs in the stores are not in the metadata; they are left alone", q))
+	}
+	b.metrics.Broker().Holds(s.Partitions, len(s.Warnings))
+	return s
+}
+
+func (b *Broker) storeStatus(name string) admin.StoreStatus {
+	state := b.plugins.state(name)
+	s := admin.StoreStatus{
+		Name: name, Plugin: b.cfg.Storage.Stores[name].Plugin, PID: state.pid, Restarts: state.restarts, Healthy: state.pid != 0,
+	}
+	if state.err != nil {
+		s.Error = state.err.Error()
+	}
+	return s
+}
+
+// warnings are those of the settings and of the metadata.
+func (b *Broker) warnings(img *image.Image) []string {
+	return append(settingsWarnings(b.cfg.Config, b.hostname), replicationWarnings(img, b.cfg.Config)...)
+}

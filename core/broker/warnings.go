@@ -1,0 +1,71 @@
+package broker
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/image"
+)
+
+// settingsWarnings are what an operator should read about the configuration.
+func settingsWarnings(cfg config.Config, hostname string) []string {
+	out := cfg.ReachWarnings(hostname)
+	if host, _, err := net.SplitHostPort(cfg.Admin.Listen); err == nil {
+		if l := (config.Listener{Host: host}); l.Wildcard() || !l.Loopback() {
+			out = append(out, fmt.Sprintf("admin.listen is %s: whoever reaches it reads metrics and status without proving who they are", cfg.Admin.Listen))
+		}
+	}
+	if cfg.Flush == config.FlushInterval {
+		out = append(out, fmt.Sprintf("flush is interval: a loss of power loses acknowledged records of up to the last %s, unless another broker has them", cfg.Replicas.FlushInterval))
+	}
+	if len(cfg.Cluster.Seeds) > 0 {
+		out = append(out, "cluster.seeds has no effect yet: this release runs one broker")
+	}
+	return out
+}
+
+// replicationWarnings are what the loss of one broker would cost, from the
+// metadata alone.
+func replicationWarnings(img *image.Image, cfg config.Config) []string {
+	brokers, topics, below := 0, 0, 0
+	for b := range img.Brokers() {
+		if !b.Fenced {
+			brokers++
+		}
+	}
+	var internal []string
+	for t := range img.Topics() {
+		topics++
+		if belowTarget(t) {
+			below++
+			if t.Internal {
+				internal = append(internal, t.Name)
+			}
+		}
+	}
+	var out []string
+	if brokers == 1 {
+		out = append(out, fmt.Sprintf("not replicated: this is the only broker, so that its loss loses the records of all %d topics; they are replicated once others join", topics))
+	} else if below > 0 {
+		out = append(out, fmt.Sprintf("%d of %d topics have fewer replicas than they should; they are raised as brokers join", below, topics))
+	}
+	if len(internal) > 0 && brokers > 1 {
+		out = append(out, fmt.Sprintf("internal topics below their target: %s", strings.Join(internal, ", ")))
+	}
+	c := img.Cluster
+	if c.ReplicationFactorTarget > 0 && c.ReplicationFactorTarget != cfg.Topics.ReplicationFactor {
+		out = append(out, fmt.Sprintf("default.replication.factor is %d here, but the cluster was founded with %d, which counts", cfg.Topics.ReplicationFactor, c.ReplicationFactorTarget))
+	}
+	return out
+}
+
+func belowTarget(t *image.Topic) bool {
+	for _, p := range t.Partitions {
+		if len(p.Replicas) < int(t.ReplicationFactorTarget) {
+			return true
+		}
+	}
+	return false
+}
