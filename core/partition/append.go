@@ -27,7 +27,7 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 		m.refuse(out, in.ID, fmt.Errorf("partition %s is offline: %w: %w", m.partition, m.why, model.ErrStorage))
 		return
 	case in.Acks == model.AcksAll && len(m.isr) < m.minISR:
-		m.refuse(out, in.ID, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicas))
+		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicas))
 		return
 	}
 	q := queued{id: in.ID, batch: in.Batch, acks: in.Acks, deadline: in.Deadline, logTime: in.LogAppendTime}
@@ -36,7 +36,7 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 		return
 	}
 	if m.queue.len() >= m.limits.QueuedBatches || m.queuedBytes+int64(q.batch.Bytes) > m.limits.QueuedBytes {
-		m.refuse(out, in.ID, fmt.Errorf("%d batches wait for partition %s: %w", m.queue.len(), m.partition, model.ErrStorage))
+		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("%d batches wait for partition %s: %w", m.queue.len(), m.partition, model.ErrStorage))
 		return
 	}
 	m.queuedBytes += int64(q.batch.Bytes)

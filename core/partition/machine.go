@@ -301,7 +301,7 @@ func (m *Machine) failInflight(out *Effects, err error) {
 	for m.inflight.len() > 0 {
 		e := m.inflight.at(m.inflight.len() - 1)
 		if e.batch.ProducerID >= 0 {
-			m.producers.revert(e.batch.ProducerID, &e.before)
+			m.producers.revert(&e.batch, &e.before)
 		}
 		m.inflight.dropLast()
 	}
@@ -348,6 +348,21 @@ func (m *Machine) respondError(out *Effects, id RequestID, err error) {
 		r.LogStart = m.logStart
 	}
 	out.Responses = append(out.Responses, r)
+}
+
+// turnAway refuses an append that has not got its offsets for a reason that
+// will pass.
+func (m *Machine) turnAway(now time.Time, out *Effects, id RequestID, batch *recordbatch.Info, err error) {
+	m.refuse(out, id, err)
+	if !m.known || batch.ProducerID < 0 {
+		return
+	}
+	for i := range m.queue.len() {
+		if m.queue.at(i).batch.ProducerID == batch.ProducerID {
+			return // an earlier one makes the producer known, or is turned away itself
+		}
+	}
+	m.producers.refused(now, batch)
 }
 
 // refuse answers an append that got no offset.

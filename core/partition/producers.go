@@ -28,6 +28,11 @@ type producerState struct {
 	epoch   int16
 	n       uint8 // batches in use, oldest first
 	batches [producerBatches]producerBatch
+	// refusedSeq, where there is no batch, is the first sequence of this epoch
+	// that was refused for a passing reason. Its producer will send it again;
+	// what it had sent behind it must not get in before, though the log knows
+	// nothing of the producer.
+	refusedSeq int32
 	// lastAppend is by this process's clock and is never taken from a batch: the
 	// timestamps of clients may be anything.
 	lastAppend time.Time
@@ -111,10 +116,17 @@ func nextSequence(seq int32) int32 {
 // It changes nothing, so that a refused batch does not advance the sequence.
 func (p *producers) check(b *recordbatch.Info) (*producerBatch, error) {
 	known, ok := p.byID[b.ProducerID]
-	if !ok || known.state.n == 0 {
+	if !ok {
 		return nil, nil // any first sequence is accepted (KIP-360)
 	}
 	s := &known.state
+	if s.n == 0 {
+		if b.ProducerEpoch == s.epoch && b.BaseSequence != s.refusedSeq {
+			return nil, fmt.Errorf("producer %d: sequence %d, and %d was refused and not sent again: %w",
+				b.ProducerID, b.BaseSequence, s.refusedSeq, model.ErrOutOfOrderSequence)
+		}
+		return nil, nil
+	}
 	switch {
 	case b.ProducerEpoch < s.epoch:
 		return nil, fmt.Errorf("producer %d: epoch %d is below %d: %w",
@@ -162,20 +174,27 @@ func (p *producers) advance(now time.Time, b *recordbatch.Info, logAppendTime in
 	p.touch(e)
 }
 
-// revert goes back to the state before a batch. Reverts go from the newest
-// batch to the oldest.
-func (p *producers) revert(id int64, before *undo) {
-	e, ok := p.byID[id]
-	switch {
-	case !ok && !before.known:
-		return
-	case !ok:
-		e = p.insert(id)
-	case !before.known:
-		p.remove(e)
+// revert goes back to the state before b, which was refused after it had been
+// given offsets. Reverts go from the newest batch to the oldest.
+func (p *producers) revert(b *recordbatch.Info, before *undo) {
+	e, ok := p.byID[b.ProducerID]
+	if !ok {
+		e = p.insert(b.ProducerID)
+	}
+	lastAppend := e.state.lastAppend
+	if before.known {
+		e.state = before.state
 		return
 	}
-	e.state = before.state
+	e.state = producerState{epoch: b.ProducerEpoch, refusedSeq: b.BaseSequence, lastAppend: lastAppend}
+}
+
+// refused remembers a batch that was refused for a passing reason, when nothing
+// else is known of its producer.
+func (p *producers) refused(now time.Time, b *recordbatch.Info) {
+	if _, ok := p.byID[b.ProducerID]; !ok {
+		p.insert(b.ProducerID).state = producerState{epoch: b.ProducerEpoch, refusedSeq: b.BaseSequence, lastAppend: now}
+	}
 }
 
 // replay remembers a batch that is in the log, without checks.

@@ -20,7 +20,7 @@ import (
 //	     0    8  producer ID
 //	     8    2  producer epoch
 //	    10    8  idle time, in milliseconds, when the snapshot was taken
-//	    18    1  batches              0 to 5
+//	    18    1  batches              1 to 5
 //	batch:
 //	     0    4  first sequence
 //	     4    4  last sequence
@@ -52,6 +52,9 @@ func encodeProducers(p *producers, now time.Time, undone map[int64]*undo) []byte
 				continue
 			}
 			state = &before.state
+		}
+		if state.n == 0 {
+			continue // nothing of it is in the log
 		}
 		b = appendProducer(b, e.id, state, now)
 		n++
@@ -114,7 +117,7 @@ func decodeProducer(p *producers, now time.Time, b []byte) ([]byte, error) {
 	idle := int64(binary.BigEndian.Uint64(b[10:]))
 	s := producerState{epoch: int16(binary.BigEndian.Uint16(b[8:])), n: b[18]}
 	b = b[snapshotEntryBytes:]
-	if s.n > producerBatches || len(b) < int(s.n)*snapshotBatchBytes || idle < 0 {
+	if s.n == 0 || s.n > producerBatches || len(b) < int(s.n)*snapshotBatchBytes || idle < 0 {
 		return nil, fmt.Errorf("%w: producer %d has %d batches in %d bytes", errSnapshot, id, s.n, len(b))
 	}
 	s.lastAppend = now.Add(-min(time.Duration(idle), maxIdleMillis) * time.Millisecond)

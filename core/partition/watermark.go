@@ -148,7 +148,7 @@ func (m *Machine) expireWaiting(now time.Time, out *Effects) {
 		}
 		return false
 	}
-	m.expireQueued(out, late, err)
+	m.expireQueued(now, out, late, err)
 	for i := range m.inflight.len() {
 		if e := m.inflight.at(i); !e.answered && late(e.deadline) {
 			e.answered = true
@@ -173,8 +173,9 @@ func (m *Machine) expireWaiting(now time.Time, out *Effects) {
 
 // expireQueued refuses those that are late, and with one of a producer all that
 // it sent after it, since those could only be out of order.
-func (m *Machine) expireQueued(out *Effects, late func(time.Time) bool, err error) {
+func (m *Machine) expireQueued(now time.Time, out *Effects, late func(time.Time) bool, err error) {
 	var broken map[int64]bool
+	var gone []queued
 	m.queue.keep(func(q *queued) bool {
 		if !broken[q.batch.ProducerID] && !late(q.deadline) {
 			return true
@@ -186,7 +187,10 @@ func (m *Machine) expireQueued(out *Effects, late func(time.Time) bool, err erro
 			broken[q.batch.ProducerID] = true
 		}
 		m.queuedBytes -= int64(q.batch.Bytes)
-		m.refuse(out, q.id, err)
+		gone = append(gone, *q)
 		return false
 	})
+	for i := range gone {
+		m.turnAway(now, out, gone[i].id, &gone[i].batch, err)
+	}
 }
