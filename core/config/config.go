@@ -186,7 +186,7 @@ func Default() Config {
 		},
 		Storage: Storage{
 			Default: "main",
-			Stores:  map[string]Store{"main": {Plugin: "storage-file", Config: json.RawMessage(`{"dir":"${data}/store/main"}`)}},
+			Stores:  map[string]Store{"main": {Plugin: "storage-file", Config: json.RawMessage(`{"path":"${data}/main"}`)}},
 		},
 		Transport: Transport{Plugin: "transport-tcp", Config: json.RawMessage(`{}`)},
 		Plugins:   Plugins{Checksums: map[string]string{}},
