@@ -171,8 +171,10 @@ func (s *consuming) spans(ctx context.Context, admin *kadm.Client) (map[int32]sp
 	out := make(map[int32]span)
 	for p, end := range ends[s.topic] {
 		start := starts[s.topic][p]
-		if err := errors.Join(end.Err, start.Err); err != nil {
-			return nil, answerError("consume", s.topic, err, "")
+		for _, err := range []error{end.Err, start.Err} {
+			if err != nil {
+				return nil, answerError("consume", s.topic, err, "")
+			}
 		}
 		if len(s.partitions) > 0 && !slices.Contains(s.partitions, p) {
 			continue

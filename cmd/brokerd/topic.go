@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,11 +38,15 @@ func answerError(act, topic string, err error, message string) error {
 	}
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return fmt.Errorf("%s %s: there is no such topic; `brokerd topic list` shows those that are (%w)", act, topic, err)
+		return fmt.Errorf("%s %s: there is no such topic; `brokerd topic list` shows those that are (%w)", act, topic, shortError{err})
 	case errors.Is(err, kerr.TopicAlreadyExists):
-		return fmt.Errorf("%s %s: there is a topic of that name; choose another, or add --if-not-exists (%w)", act, topic, err)
+		return fmt.Errorf("%s %s: there is a topic of that name; choose another, or add --if-not-exists (%w)", act, topic, shortError{err})
 	case message != "":
 		return fmt.Errorf("%s %s: %s (%w)", act, topic, message, shortError{err})
+	}
+	var k *kerr.Error
+	if errors.As(err, &k) {
+		return fmt.Errorf("%s %s: %s (%w)", act, topic, strings.TrimSuffix(k.Description, "."), shortError{err})
 	}
 	return fmt.Errorf("%s %s: %w", act, topic, err)
 }
@@ -57,6 +62,9 @@ func (e shortError) Error() string {
 	return e.err.Error()
 }
 func (e shortError) Unwrap() error { return e.err }
+
+// topicID is the text form of a topic's ID that Kafka's own tools use.
+func topicID(id kadm.TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
 // parsePairs reads name=value arguments of a flag.
 func parsePairs(cmd *cobra.Command, flag string, pairs []string) (map[string]*string, error) {
@@ -121,7 +129,7 @@ cluster aims at, or as there are brokers, and is raised as brokers join.`,
 				}
 				t := createdTopic{Topic: a.Topic, Partitions: a.NumPartitions, Replicas: a.ReplicationFactor, Existed: existed}
 				if !existed {
-					t.ID = a.ID.String()
+					t.ID = topicID(a.ID)
 				}
 				done = append(done, t)
 			}

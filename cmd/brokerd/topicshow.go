@@ -50,7 +50,7 @@ func newTopicList(c *console) *cobra.Command {
 				if t.IsInternal && !internal {
 					continue
 				}
-				l := listedTopic{t.Topic, t.ID.String(), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal}
+				l := listedTopic{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal}
 				listed = append(listed, l)
 				rows = append(rows, []string{l.Topic, strconv.Itoa(l.Partitions), strconv.Itoa(l.Replicas)})
 			}
@@ -140,7 +140,7 @@ func describe(ctx context.Context, admin *kadm.Client, name string) (describedTo
 		return describedTopic{}, fmt.Errorf("list end offsets of %s: %w", name, err)
 	}
 	out := describedTopic{
-		listedTopic: listedTopic{t.Topic, t.ID.String(), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal},
+		listedTopic: listedTopic{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal},
 		Settings:    map[string]string{},
 	}
 	for _, p := range t.Partitions.Sorted() {

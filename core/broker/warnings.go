@@ -47,7 +47,7 @@ func replicationWarnings(img *image.Image, cfg config.Config) []string {
 	}
 	var out []string
 	if brokers == 1 {
-		out = append(out, fmt.Sprintf("not replicated: this is the only broker, so that its loss loses the records of all %d topics; they are replicated once others join", topics))
+		out = append(out, "not replicated: this is the only broker, so that its loss is the loss of all records; topics are replicated once others join")
 	} else if below > 0 {
 		out = append(out, fmt.Sprintf("%d of %d topics have fewer replicas than they should; they are raised as brokers join", below, topics))
 	}
