@@ -154,4 +154,3 @@ func (l *Link) Break() {
 	}
 	l.serving.Wait()
 }
-
