@@ -72,8 +72,9 @@ func (d *Disk) SetFree(bytes int64) {
 
 // LosePower kills the store that holds the disk and takes from each log, as
 // seed decides, some or all or none of the batches that were not flushed. The
-// first batch lost may leave its first bytes behind.
-func (d *Disk) LosePower(seed uint64) {
+// first batch lost may leave its first bytes behind. It returns how many batches
+// were lost, and how many of them were torn rather than gone.
+func (d *Disk) LosePower(seed uint64) (lost, torn int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.letGo()
@@ -87,13 +88,16 @@ func (d *Disk) LosePower(seed uint64) {
 		}
 		log.suspect = true
 		keep := flushed + rng.IntN(unflushed+1)
+		lost += len(log.batches) - keep
 		if keep < len(log.batches) && rng.IntN(2) == 0 {
+			torn++
 			log.tear(keep, rng.IntN(int(log.batches[keep].Bytes)))
 		} else {
 			log.tear(keep, 0)
 		}
 		log.end = max(log.end, log.durable) // Replace may have left no batch there
 	}
+	return lost, torn
 }
 
 // Kill ends the store that holds the disk, if any, as Store.Kill does.

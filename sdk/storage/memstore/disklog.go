@@ -79,7 +79,7 @@ func (l *diskLog) recover() (dropped string, err error) {
 	for i := range l.batches {
 		b := &l.batches[i]
 		damage := b.check()
-		if damage == nil || b.BaseOffset < l.durable {
+		if damage == nil || b.LastOffset < l.durable {
 			continue
 		}
 		// A batch of full length, or one with others behind it, had been written

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -97,6 +98,7 @@ func (c Case) attempt(ctx context.Context, target Target, seed uint64) (message 
 		target: target,
 		rng:    rand.New(rand.NewPCG(seed, name.Sum64())),
 		start:  time.Now().Truncate(time.Millisecond),
+		twice:  new(atomic.Int64),
 	}
 	defer func() {
 		if e.backing == nil {
@@ -120,6 +122,9 @@ func (c Case) attempt(ctx context.Context, target Target, seed uint64) (message 
 	e.backing = backing
 	e.openStore()
 	c.run(e)
+	if n := e.twice.Load(); n > 0 {
+		e.failf("%d appends were completed more than once", n)
+	}
 	return ""
 }
 

@@ -177,11 +177,8 @@ func (e *env) eachCall(ctx context.Context, h storage.Handle, leo int64, tell fu
 	_, err := e.store.List(ctx)
 	tell("list", err)
 	tell("delete", e.store.Delete(ctx, logID(51)))
-	p := &pending{done: make(chan struct{})}
-	e.store.Append(ctx, request(h, 1, leo, e.batch(leo, 1, 1)), func(_ storage.AppendResult, err error) {
-		p.err = err
-		close(p.done)
-	})
+	p := &pending{req: request(h, 1, leo, e.batch(leo, 1, 1)), done: make(chan struct{})}
+	e.beginWith(ctx, p)
 	_, err = p.wait(e.ctx)
 	tell("append", err)
 	_, err = e.store.Read(ctx, storage.ReadRequest{Handle: h, Offset: 0, UpTo: leo, MaxBytes: 1000})

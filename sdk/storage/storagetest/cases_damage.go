@@ -106,9 +106,13 @@ func damageLength(e *env) {
 	held := e.prepare(len(lengths), 2, 3)
 	e.must(e.backing.Kill(e.ctx), "kill the store")
 	for i, length := range lengths {
+		const lengthField, lengthEnd = 8, 12
+		victim := held[i][3].data
+		if int(length) == len(victim)-lengthEnd {
+			length++ // it was no nonsense
+		}
 		field := binary.BigEndian.AppendUint32(nil, uint32(length))
-		const lengthField = 8
-		e.must(e.backing.Overwrite(e.ctx, logID(i), held[i][3].data, lengthField, field), "damage")
+		e.must(e.backing.Overwrite(e.ctx, logID(i), victim, lengthField, field), "damage")
 	}
 	e.openStore()
 	for i, length := range lengths {

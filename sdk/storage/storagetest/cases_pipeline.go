@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/brokerd/brokerd/sdk/storage"
 )
@@ -49,8 +50,13 @@ func pipelineOrder(e *env) {
 		for n := range logs {
 			m := lists[n][i]
 			left.Add(1)
+			var calls atomic.Int64
 			e.store.Append(e.ctx, request(handles[n], 1, m.BaseOffset, m), func(_ storage.AppendResult, err error) {
-				defer left.Done() // a second completion panics
+				if calls.Add(1) > 1 {
+					e.twice.Add(1)
+					return
+				}
+				defer left.Done()
 				mu.Lock()
 				defer mu.Unlock()
 				order[n] = append(order[n], i)

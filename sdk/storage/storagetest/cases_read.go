@@ -250,6 +250,7 @@ func scanPages(e *env) {
 	leo := endOf(b, 0)
 	for _, page := range []int{1, 2, 7, 59, 60, 61, 10_000, 0} {
 		e.must(e.tryScan(b, storage.ScanRequest{Handle: h, Offset: e.rng.Int64N(leo), UpTo: leo, MaxBatches: page}), "scan")
+		e.must(e.tryScan(b, storage.ScanRequest{Handle: h, UpTo: leo, MaxBatches: page}), "scan")
 		var all []storage.BatchInfo
 		offset := int64(0)
 		for {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/recordbatch"
@@ -22,6 +23,8 @@ type env struct {
 	store   storage.Store
 	rng     *rand.Rand
 	start   time.Time // about when the case began, in whole milliseconds
+	// twice counts completions that came after the first one of their append.
+	twice *atomic.Int64
 }
 
 // failure is what a failed case panics with.
@@ -189,6 +192,7 @@ type pending struct {
 	req    storage.AppendRequest
 	result storage.AppendResult
 	err    error
+	calls  atomic.Int64
 	done   chan struct{}
 }
 
@@ -201,11 +205,21 @@ func request(h storage.Handle, epoch int32, base int64, batches ...made) storage
 // begin queues an append.
 func (e *env) begin(req storage.AppendRequest) *pending {
 	p := &pending{req: req, done: make(chan struct{})}
-	e.store.Append(e.ctx, req, func(result storage.AppendResult, err error) {
-		p.result, p.err = result, err
-		close(p.done) // a second completion panics, which fails the case
-	})
+	e.beginWith(e.ctx, p)
 	return p
+}
+
+// beginWith queues an append whose outcome p takes. A second completion fails
+// the case at its end.
+func (e *env) beginWith(ctx context.Context, p *pending) {
+	e.store.Append(ctx, p.req, func(result storage.AppendResult, err error) {
+		if p.calls.Add(1) > 1 {
+			e.twice.Add(1)
+			return
+		}
+		p.result, p.err = result, err
+		close(p.done)
+	})
 }
 
 // wait returns the append's outcome; ErrUnknown when there is none in time.

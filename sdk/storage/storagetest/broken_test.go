@@ -1,0 +1,145 @@
+package storagetest_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+	"github.com/brokerd/brokerd/sdk/storage/storagetest"
+)
+
+// broken is the reference store with one rule broken.
+type broken struct {
+	name string
+	// caughtBy is the case that must fail: the one that names the rule.
+	caughtBy string
+	opt      memstore.Options
+	// wrap breaks a store; nil leaves it as it is.
+	wrap func(inner storage.Store) storage.Store
+	// provide breaks the provider's Open.
+	provide func(*memstore.Provider, storage.Config) (storage.Store, storage.DirectoryID, error)
+	// killed is told after a kill, with the stores that were killed.
+	killed func(disk *memstore.Disk, stores []storage.Store)
+}
+
+// brokenStores breaks each rule that is worth a case of its own.
+func brokenStores() []broken {
+	return slices.Concat(brokenOpening(), brokenAppends(), brokenReads(), brokenChanges(), brokenPromises())
+}
+
+// TestBrokenStoresAreCaught runs, on each broken store, the case that names its
+// rule, which must fail.
+func TestBrokenStoresAreCaught(t *testing.T) {
+	known := map[string]bool{}
+	for _, c := range storagetest.Cases() {
+		if known[c.Name] || c.About == "" {
+			t.Errorf("the case %q is named twice or says nothing about itself", c.Name)
+		}
+		known[c.Name] = true
+	}
+	for _, b := range brokenStores() {
+		t.Run(b.name, func(t *testing.T) {
+			if !known[b.caughtBy] {
+				t.Fatalf("there is no case %q", b.caughtBy)
+			}
+			report := storagetest.Run(t.Context(), b.target(), storagetest.Options{
+				Filter:      func(name string) bool { return name == b.caughtBy },
+				CaseTimeout: 2 * time.Second,
+			})
+			result := report.Results[0]
+			if result.Status != storagetest.Failed {
+				t.Fatalf("the case %s %v", b.caughtBy, result.Status)
+			}
+			t.Logf("%s: %s", b.caughtBy, result.Message)
+		})
+	}
+}
+
+func (b broken) target() storagetest.Target {
+	inner := memstore.NewProvider(b.opt)
+	hooks := storagetest.MemoryHooks(inner)
+	kill := hooks.Kill
+	hooks.Kill = func(ctx context.Context, cfg storage.Config, stores []storage.Store) error {
+		if err := kill(ctx, cfg, stores); err != nil {
+			return err
+		}
+		if b.killed == nil {
+			return nil
+		}
+		disk, err := inner.DiskOf(cfg.Settings)
+		if err == nil {
+			b.killed(disk, stores)
+		}
+		return err
+	}
+	return storagetest.Direct(&brokenProvider{Provider: inner, broken: b}, storagetest.FreshMemory(), hooks)
+}
+
+type brokenProvider struct {
+	*memstore.Provider
+	broken broken
+}
+
+func (p *brokenProvider) Open(ctx context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+	open := p.broken.provide
+	if open == nil {
+		open = func(inner *memstore.Provider, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+			return inner.Open(ctx, cfg)
+		}
+	}
+	store, dir, err := open(p.Provider, cfg)
+	if err != nil || p.broken.wrap == nil {
+		return store, dir, err
+	}
+	return p.broken.wrap(store), dir, nil
+}
+
+// reopened runs work on log id of a disk whose store was killed.
+func reopened(disk *memstore.Disk, id storage.LogID, work func(store storage.Store, r storage.OpenResult)) {
+	ctx := context.Background()
+	identity := storage.Identity{ClusterID: "storagetest", NodeID: 1}
+	store, _, err := memstore.Open(disk, storage.Config{Identity: identity}, memstore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer store.Kill()
+	r := store.Open(ctx, []storage.OpenSpec{{ID: id, Create: true, LeaderEpoch: 1 << 20}})[0]
+	if r.Err != nil {
+		panic(r.Err)
+	}
+	work(store, r)
+}
+
+// TestNotApplicableIsNotPassed runs the kit on a target that can only open.
+func TestNotApplicableIsNotPassed(t *testing.T) {
+	target := storagetest.Direct(memstore.NewProvider(memstore.Options{}), storagetest.FreshMemory(), storagetest.Hooks{})
+	report := storagetest.Run(t.Context(), target, storagetest.Options{})
+	if !report.OK() {
+		t.Fatalf("the kit fails on the reference store without abilities: %+v", report.Results)
+	}
+	cases := map[string]storagetest.Case{}
+	for _, c := range storagetest.Cases() {
+		cases[c.Name] = c
+	}
+	for _, result := range report.Results {
+		needs := cases[result.Name].Needs != storagetest.Abilities{}
+		if needs != (result.Status == storagetest.NotApplicable) || needs != (result.Message != "") {
+			t.Errorf("%s needs %+v and is %v: %s", result.Name, cases[result.Name].Needs, result.Status, result.Message)
+		}
+	}
+}
+
+// TestReportNeedsAPass checks that a run in which nothing passed is no success.
+func TestReportNeedsAPass(t *testing.T) {
+	none := storagetest.Report{Results: []storagetest.Result{{Status: storagetest.NotApplicable}}}
+	if none.OK() {
+		t.Error("a report without a passed case is OK")
+	}
+	failed := storagetest.Report{Results: []storagetest.Result{{Status: storagetest.Passed}, {Status: storagetest.Failed}}}
+	if failed.OK() {
+		t.Error("a report with a failed case is OK")
+	}
+}
