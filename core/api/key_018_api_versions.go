@@ -1,6 +1,6 @@
 package api
 
-// ApiVersions (18), versions 0 to 4. (KIP-35, KIP-511)
+// ApiVersions (18), versions 0 to 5. (KIP-35, KIP-511, KIP-1242)
 //
 // Left out: features. None is advertised, and the epoch of the finalized ones is
 // -1, unknown: there is no transaction.version or group.version to negotiate
@@ -16,9 +16,10 @@ func (h *Handler) apiVersions(req *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsRes
 	resp := kmsg.NewPtrApiVersionsResponse()
 	if req.Version >= 3 {
 		if !softwareName(req.ClientSoftwareName) || !softwareName(req.ClientSoftwareVersion) {
-			resp.ErrorCode = h.code(model.ErrInvalidRequest)
-			resp.ApiKeys = onlyAPIVersions()
-			return resp
+			return refuseAPIVersions(resp, h.code(model.ErrInvalidRequest))
+		}
+		if code := h.misrouted(req); code != wire.CodeNone {
+			return refuseAPIVersions(resp, code)
 		}
 		h.deps.Events.ClientSeen(req.ClientSoftwareName, req.ClientSoftwareVersion)
 	}
@@ -26,6 +27,28 @@ func (h *Handler) apiVersions(req *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsRes
 		resp.ApiKeys = append(resp.ApiKeys, apiKey(a))
 	}
 	return resp
+}
+
+func refuseAPIVersions(resp *kmsg.ApiVersionsResponse, code wire.Code) *kmsg.ApiVersionsResponse {
+	resp.ErrorCode = code
+	resp.ApiKeys = onlyAPIVersions()
+	return resp
+}
+
+// misrouted tells a client that wanted another broker or another cluster to
+// begin anew. (KIP-1242)
+func (h *Handler) misrouted(req *kmsg.ApiVersionsRequest) wire.Code {
+	named := req.NodeID != int32(model.NoNode)
+	cluster := h.deps.Metadata.Image().Cluster.ID
+	switch {
+	case req.ClusterID == nil && !named:
+		return wire.CodeNone
+	case req.ClusterID == nil || !named:
+		return h.code(model.ErrInvalidRequest)
+	case cluster != "" && *req.ClusterID != string(cluster), model.NodeID(req.NodeID) != h.cfg.NodeID:
+		return wire.CodeRebootstrapRequired
+	}
+	return wire.CodeNone
 }
 
 // unknownAPIVersions answers a version that is not known: in version 0, which

@@ -167,14 +167,14 @@ func TestUnknownVersions(t *testing.T) {
 			t.Errorf("%+v: %+v", call.Header, reply)
 		}
 	}
-	for _, version := range []int16{5, 99, -1} {
+	for _, version := range []int16{6, 99, -1} {
 		call := wire.Call{Header: wire.Header{Key: wire.KeyAPIVersions, Version: version}, Body: []byte("not parsed")}
 		reply := h.Begin(t.Context(), call)(t.Context())
 		if reply.Close || reply.Version == nil || *reply.Version != 0 {
 			t.Fatalf("version %d: %+v", version, reply)
 		}
 		got := decoded[*kmsg.ApiVersionsResponse](t, kmsg.NewPtrApiVersionsRequest(), reply)
-		if got.ErrorCode != 35 || len(got.ApiKeys) != 1 || got.ApiKeys[0].ApiKey != 18 || got.ApiKeys[0].MaxVersion != 4 {
+		if got.ErrorCode != 35 || len(got.ApiKeys) != 1 || got.ApiKeys[0].ApiKey != 18 || got.ApiKeys[0].MaxVersion != 5 {
 			t.Errorf("version %d: %+v", version, got)
 		}
 	}
@@ -200,6 +200,30 @@ func TestAPIVersions(t *testing.T) {
 	}
 	if got := ask[*kmsg.ApiVersionsResponse](t, h, 2, kmsg.NewPtrApiVersionsRequest()); got.ErrorCode != 0 {
 		t.Errorf("version 2 has no software name: %d", got.ErrorCode)
+	}
+}
+
+// A client that reached the wrong broker is told so. (KIP-1242, FR-79)
+func TestAPIVersionsMisrouted(t *testing.T) {
+	h := newHandler(newCluster(t))
+	for _, c := range []struct {
+		cluster *string
+		node    int32
+		want    int16
+	}{
+		{nil, -1, 0},
+		{ptr("cluster-one"), 1, 0},
+		{ptr("cluster-two"), 1, 129},
+		{ptr("cluster-one"), 2, 129},
+		{ptr("cluster-one"), -1, 42},
+		{nil, 1, 42},
+	} {
+		req := kmsg.NewPtrApiVersionsRequest()
+		req.ClientSoftwareName, req.ClientSoftwareVersion = "test", "1"
+		req.ClusterID, req.NodeID = c.cluster, c.node
+		if got := ask[*kmsg.ApiVersionsResponse](t, h, 5, req); got.ErrorCode != c.want {
+			t.Errorf("cluster %s, node %d: %d, want %d", str(c.cluster), c.node, got.ErrorCode, c.want)
+		}
 	}
 }
 

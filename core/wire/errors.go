@@ -18,6 +18,7 @@ const (
 	CodeCoordinatorLoading      Code = 14
 	CodeMismatchedEndpointType  Code = 114
 	CodeUnsupportedEndpointType Code = 115
+	CodeRebootstrapRequired     Code = 129
 )
 
 type errorRow struct {

@@ -153,6 +153,7 @@ func TestCodesWithoutSentinel(t *testing.T) {
 		CodeCoordinatorLoading:      kerr.CoordinatorLoadInProgress,
 		CodeMismatchedEndpointType:  kerr.MismatchedEndpointType,
 		CodeUnsupportedEndpointType: kerr.UnsupportedEndpointType,
+		CodeRebootstrapRequired:     kerr.RebootstrapRequired,
 	} {
 		if want.Code != code {
 			t.Errorf("%d is not %s", code, want.Message)
