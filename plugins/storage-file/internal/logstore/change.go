@@ -49,25 +49,46 @@ func (s *Store) Flush(ctx context.Context, handles []storage.Handle) []storage.F
 			continue
 		}
 		results[i].Durable = durable[i]
+		waits[i] = nil
 		if l, err := s.lookup(handles[i]); err == nil {
-			// Nobody waits for this: it only helps the next opening.
-			l.enqueue(op{run: l.afterFlush})
+			noted := make(chan error, 1)
+			if l.enqueue(op{run: func() { noted <- l.notePoint(handles[i]) }}) {
+				waits[i] = noted
+			}
+		}
+	}
+	for i, noted := range waits {
+		if noted == nil || results[i].Err != nil {
+			continue
+		}
+		if err := s.wait(ctx, noted); err != nil {
+			results[i] = storage.FlushResult{Err: err}
 		}
 	}
 	return results
 }
 
-// afterFlush notes the recovery point, and that all acknowledged so far is
-// synced if appends now wait for that.
-func (l *log) afterFlush() {
-	if !l.open || l.check(l.handle) != nil || l.refreshHint() != nil {
-		return
+// notePoint makes the recovery point durable, and notes that all acknowledged
+// so far is synced if appends now wait for that.
+func (l *log) notePoint(h storage.Handle) error {
+	if err := l.check(h); err != nil {
+		return err
+	}
+	if l.durableNow() > l.pointSynced {
+		if err := l.refreshHint(); err != nil {
+			return err
+		}
+		if err := l.hintFile.Sync(); err != nil {
+			return l.fail(fmt.Errorf("sync hint: %w", err))
+		}
+		l.pointSynced = l.hinted
 	}
 	if l.ckpt.State == stateLoose && !l.loose && l.durableNow() == l.leo {
-		if err := l.writeCheckpoint(stateSynced); err != nil {
-			_ = l.writeError("note a flush", err) // a failed log tells its next caller
+		if err := l.writeCheckpoint(stateSynced); err != nil && !vfs.Full(err) {
+			return l.writeError("note a flush", err)
 		}
 	}
+	return nil
 }
 
 // Truncate implements storage.Store.

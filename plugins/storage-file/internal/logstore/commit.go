@@ -173,6 +173,7 @@ func (l *log) writeCheckpoint(st state) error {
 		return err
 	}
 	l.ckpt = c
+	l.pointSynced = max(l.pointSynced, c.RecoveryPoint)
 	return nil
 }
 
@@ -231,6 +232,7 @@ func (l *log) refreshHint() error {
 func (l *log) cutTo(leo int64) {
 	l.mu.Lock()
 	l.cuts++
-	l.durable = min(l.durable, leo)
+	l.durable, l.written = min(l.durable, leo), leo
 	l.mu.Unlock()
+	l.pointSynced = min(l.pointSynced, leo)
 }

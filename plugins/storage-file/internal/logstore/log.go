@@ -89,9 +89,11 @@ type log struct {
 	cut      string
 	hintFile vfs.File
 	hinted   int64 // recovery point in the hint
-	unsynced int64 // bytes appended since the last sync was asked for
-	loose    bool  // the last append did not wait for a sync
-	vec      [][]byte
+	// pointSynced is the recovery point that the disk has.
+	pointSynced int64
+	unsynced    int64 // bytes appended since the last sync was asked for
+	loose       bool  // the last append did not wait for a sync
+	vec         [][]byte
 }
 
 func newLog(s *Store, id storage.LogID, label string) *log {

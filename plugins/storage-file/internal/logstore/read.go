@@ -121,7 +121,7 @@ func (l *log) read(v *view, req storage.ReadRequest) (storage.ReadResult, error)
 		if holed {
 			upTo = hole.From
 		}
-		data, next, stopped, err := l.readSegment(v, i, at, upTo, room, atLeastOne)
+		data, next, full, err := l.readSegment(v, i, at, upTo, room, atLeastOne)
 		if len(data) > 0 {
 			if result.Data == nil {
 				result.Data = data
@@ -131,13 +131,13 @@ func (l *log) read(v *view, req storage.ReadRequest) (storage.ReadResult, error)
 			result.Next, atLeastOne = next, false
 			room -= len(data)
 		}
-		if err == nil && holed && !stopped {
+		if err == nil && holed && !full {
 			err = corrupt(hole.From, errHole)
 		}
 		if err != nil && len(result.Data) == 0 {
 			return storage.ReadResult{}, err
 		}
-		if stopped || err != nil {
+		if full || err != nil {
 			break
 		}
 		at = max(at, end)
@@ -146,9 +146,9 @@ func (l *log) read(v *view, req storage.ReadRequest) (storage.ReadResult, error)
 }
 
 // readSegment returns batches of one segment from the first that reaches
-// offset, whose last offsets are below upTo. stopped: there are more, which
-// were not to be returned.
-func (l *log) readSegment(v *view, i int, offset, upTo int64, room int, atLeastOne bool) (data []byte, next int64, stopped bool, err error) {
+// offset, whose last offsets are below upTo. full: there are more, which did
+// not fit.
+func (l *log) readSegment(v *view, i int, offset, upTo int64, room int, atLeastOne bool) (data []byte, next int64, full bool, err error) {
 	seg := v.segs[i]
 	if !seg.Acquire() {
 		return nil, 0, false, errMoved
@@ -171,7 +171,7 @@ func (l *log) readSegment(v *view, i int, offset, upTo int64, room int, atLeastO
 	if errors.As(err, &damage) {
 		err = corrupt(damage.Offset, damage.Reason)
 	}
-	return r.data, r.next, r.stopped, err
+	return r.data, r.next, r.full, err
 }
 
 // segmentRead is one read of one segment.
@@ -186,7 +186,8 @@ type segmentRead struct {
 
 	data    []byte // batches that follow each other in the file
 	next    int64
-	stopped bool
+	full    bool // the next batch did not fit
+	reached bool // the next batch reaches upTo
 }
 
 // run reads from pos on, where the batch of at least the offset first starts.
@@ -201,10 +202,13 @@ func (r *segmentRead) run(pos, first int64, gapped bool) error {
 			return err
 		}
 		used, more, err := r.take(buf, pos, &chain)
-		if err != nil || r.stopped || len(r.data) > 0 {
+		pos += int64(used)
+		if len(r.data) > 0 && pos < r.bytes && !r.reached {
+			r.full = true // as much as was read; the next read goes on
+		}
+		if err != nil || r.full || r.reached || len(r.data) > 0 {
 			return err
 		}
-		pos += int64(used)
 		want = max(more, r.room+readAheadBytes)
 	}
 	return nil
@@ -234,8 +238,9 @@ func (r *segmentRead) take(buf []byte, pos int64, chain *segment.Chain) (used, m
 		}
 		start, size := used, int(info.Bytes)
 		if info.LastOffset >= r.offset {
-			if info.LastOffset >= r.upTo || to-max(from, 0)+size > r.room && (from >= 0 || !r.atLeastOne) {
-				r.stopped = true
+			r.reached = info.LastOffset >= r.upTo
+			r.full = !r.reached && to-max(from, 0)+size > r.room && (from >= 0 || !r.atLeastOne)
+			if r.reached || r.full {
 				r.keep(buf, from, to)
 				return used, 0, nil
 			}

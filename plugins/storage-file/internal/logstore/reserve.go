@@ -4,18 +4,13 @@ import (
 	"log/slog"
 	"path"
 	"sync"
-	"time"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-const (
-	// reserveShare: the reserve takes no more than this part of the device.
-	reserveShare = 64
-	// reserveRetry is how often a missing reserve is tried again.
-	reserveRetry = time.Second
-)
+// reserveShare: the reserve takes no more than this part of the device.
+const reserveShare = 64
 
 // reserve is a file that only keeps room: it is given up when the disk is full,
 // so that what frees room, and opening, can still write their few bytes.
@@ -24,22 +19,19 @@ type reserve struct {
 	fs   vfs.FS
 	dir  string
 	want int64
-	now  func() time.Time
 	log  *slog.Logger
 
-	mu    sync.Mutex
-	held  bool
-	busy  bool // somebody changes the file, without the lock
-	tried time.Time
+	mu   sync.Mutex
+	held bool
+	busy bool // somebody changes the file, without the lock
 }
 
-func newReserve(fs vfs.FS, dir string, want int64, now func() time.Time, log *slog.Logger) *reserve {
+func newReserve(fs vfs.FS, dir string, want int64, log *slog.Logger) *reserve {
 	if total, _, err := fs.Room(dir); err == nil && total > 0 {
 		want = min(want, total/reserveShare)
 	}
-	r := &reserve{fs: fs, dir: dir, want: want, now: now, log: log}
+	r := &reserve{fs: fs, dir: dir, want: want, log: log}
 	r.held = r.make()
-	r.tried = now()
 	return r
 }
 
@@ -81,9 +73,8 @@ func (r *reserve) admit() error {
 		r.mu.Unlock()
 		return nil
 	}
-	try := !r.busy && r.now().Sub(r.tried) >= reserveRetry
 	r.mu.Unlock()
-	if try && r.restore() {
+	if r.restore() {
 		return nil
 	}
 	return storage.Errorf(storage.ErrFull, "%s has no room left; free some by deleting topics, shorter retention or a larger disk", r.dir)
@@ -96,7 +87,7 @@ func (r *reserve) restore() bool {
 		defer r.mu.Unlock()
 		return r.held
 	}
-	r.busy, r.tried = true, r.now()
+	r.busy = true
 	r.mu.Unlock()
 	made := r.make()
 	r.mu.Lock()
@@ -115,7 +106,7 @@ func (r *reserve) release() bool {
 		r.mu.Unlock()
 		return false
 	}
-	r.held, r.busy, r.tried = false, true, r.now()
+	r.held, r.busy = false, true
 	r.mu.Unlock()
 	err := r.fs.Remove(r.path())
 	r.mu.Lock()

@@ -111,7 +111,7 @@ func Open(fs vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (*St
 	if err != nil {
 		return nil, none, errors.Join(err, lock.Close())
 	}
-	s.reserve = newReserve(fs, cfg.Dir, cfg.ReserveBytes, now, logger)
+	s.reserve = newReserve(fs, cfg.Dir, cfg.ReserveBytes, logger)
 	return s, id, nil
 }
 

@@ -1,0 +1,17 @@
+// Command brokerd-storage-file is the plugin storage-file as a program of its
+// own. The broker starts it.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	storagefile "github.com/brokerd/brokerd/plugins/storage-file"
+)
+
+func main() {
+	if err := storagefile.Serve(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
