@@ -92,6 +92,14 @@ func brokenChanges() []broken {
 				return h.tracker.Retain(ctx, id, p)
 			}
 		})},
+		{name: "ignores the options of an opening", caughtBy: "retain-segment-age", wrap: breaking(func(h *hooked) {
+			h.open = func(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult {
+				for i := range specs {
+					specs[i].Options = storage.LogOptions{}
+				}
+				return h.tracker.Open(ctx, specs)
+			}
+		})},
 		{name: "replaces half, and the rest later", caughtBy: "replace-kill", wrap: breaking(halveReplace)},
 		{name: "lets the end fall", caughtBy: "replace-end", wrap: breaking(func(h *hooked) {
 			h.replace = func(ctx context.Context, req storage.ReplaceRequest) error {

@@ -86,6 +86,7 @@ func durabilityCases() []Case {
 		{Name: "kill-append", About: "every acknowledged append survives kill -9 of the process, and the verdict is intact", Needs: kill, run: killAppend},
 		{Name: "kill-in-flight", About: "after a kill with appends in flight the log holds a prefix of them, with all that were acknowledged", Needs: kill, run: killInFlight},
 		{Name: "kill-repeat", About: "appends of unknown outcome can be repeated after a kill, and nothing is stored twice", Needs: kill, run: killRepeat},
+		{Name: "kill-calls", About: "calls to a store that was killed fail, with a class that says so, and end", Needs: kill, run: killCalls},
 		{Name: "flush", About: "Flush moves the recovery point to all that was appended before, for many logs at once", run: flush},
 		{Name: "power-flush", About: "what was flushed, or appended requiring it, survives loss of power", Needs: power, run: powerFlush},
 		{Name: "power-suffix", About: "loss of power leaves whole batches, a prefix of the log, and is told by the verdict", Needs: power, run: powerSuffix},
@@ -175,6 +176,18 @@ func killRepeat(e *env) {
 		}
 		e.checkLog(r.Handle, fmt.Sprintf("repeated after kill %d", round), 0, endOf(b, 0), b)
 	}
+}
+
+func killCalls(e *env) {
+	r := e.log(0)
+	b := e.fill(r.Handle, 0, 5, 1)
+	leo := endOf(b, 0)
+	e.must(e.backing.Kill(e.ctx), "kill the store")
+	e.eachCall(e.ctx, r.Handle, leo, func(act string, err error) {
+		e.wantClass(err, act+" on a store that was killed", storage.ErrGone, storage.ErrUnknown, storage.ErrRetry)
+	})
+	e.openStore()
+	e.checkOpened(e.log(0), "after calls to the store that was killed", 0, leo, b)
 }
 
 func flush(e *env) {

@@ -18,6 +18,7 @@ func retainCases() []Case {
 		{Name: "retain-stops", About: "retention stops at the first unit that stays, and without limits drops nothing", run: retainStops},
 		{Name: "retain-future", About: "units stamped in the future, or not at all, are judged by the time at which they were written", run: retainFuture},
 		{Name: "retain-once", About: "one pass drops all that is due, also behind a trim; the second drops nothing", run: retainOnce},
+		{Name: "retain-segment-age", About: "SegmentAge bounds the time that a unit spans, and an opening applies new options", run: retainSegmentAge},
 		{Name: "retain-kill", About: "what retention dropped does not come back after a kill", Needs: Abilities{Kill: true}, run: retainKill},
 	}
 }
@@ -204,6 +205,27 @@ func retainOnce(e *env) {
 		if again.LogStart != first.LogStart || again.FreedBytes != 0 {
 			e.failf("a second pass moves the log start from %d to %d and frees %d bytes", first.LogStart, again.LogStart, again.FreedBytes)
 		}
+	}
+}
+
+func retainSegmentAge(e *env) {
+	// A batch a minute, for three hours, in a log that is small.
+	spec := storage.OpenSpec{ID: logID(0), Label: "aged", Create: true, LeaderEpoch: 1}
+	h := e.logWith(spec).Handle
+	var b []made
+	for i := range 180 {
+		if i == 60 { // the first hour may be one unit, the others not
+			spec.Options = storage.LogOptions{SegmentAge: 10 * time.Minute}
+			h = e.logWith(spec).Handle
+		}
+		m := e.batchAt(endOf(b, 0), 1, 1, e.start.Add(time.Duration(i-180)*time.Minute).UnixMilli())
+		e.append(h, m.BaseOffset, m)
+		b = append(b, m)
+	}
+	policy := storage.RetainPolicy{Ceiling: endOf(b, 0), Now: e.start, MaxAge: time.Hour, MaxBytes: -1}
+	_, gone := e.retain(h, b, "retain an hour of three, in units of 10 minutes", policy)
+	if gone > 120 || gone < 120-12 {
+		e.failf("%d batches go of 120 that are too old, one a minute, in units of 10 minutes", gone)
 	}
 }
 
