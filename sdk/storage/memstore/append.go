@@ -124,6 +124,7 @@ func (s *Store) step(log *openLog) {
 	if s.dead {
 		a.err = errDead()
 	}
+	a.flush()
 	s.disk.mu.Unlock()
 	s.complete(a)
 }
@@ -191,12 +192,18 @@ func (s *Store) apply(a *appendOp) (storage.AppendResult, error) {
 		s.write(log, batches, a.now)
 	}
 	log.seen = req.LeaderEpoch
-	result := storage.AppendResult{LEO: disk.end, Survives: storage.SurvivesProcess, Durable: disk.durable}
-	if req.Require > storage.SurvivesProcess {
-		disk.durable = disk.end
-		result.Durable, result.Survives = disk.durable, req.Require
+	return storage.AppendResult{LEO: disk.end, Survives: storage.SurvivesProcess, Durable: disk.durable}, nil
+}
+
+// flush makes an append survive what it asks for. It comes with the completion,
+// later than the effect, as an fsync does. The caller holds the lock.
+func (a *appendOp) flush() {
+	if a.err != nil || a.req.Require <= storage.SurvivesProcess {
+		return
 	}
-	return result, nil
+	disk := a.handle.log.disk
+	disk.durable = max(disk.durable, min(a.result.LEO, disk.end))
+	a.result.Durable, a.result.Survives = disk.durable, a.req.Require
 }
 
 // checkAppend checks what a request asks for, apart from its place in the log.
