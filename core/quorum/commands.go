@@ -1,0 +1,170 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// request is a command on its way to the loop. Its reply has room for the
+// answer, so that the loop never waits for the caller.
+type request struct {
+	op    controller.Op
+	reply chan controller.Answer
+	gone  <-chan struct{} // closed when the caller no longer waits
+}
+
+// do has the active controller decide op, and waits until that is committed and
+// in this node's image. When ctx ends first, the change may still happen.
+func (n *Node) do(ctx context.Context, op controller.Op) (controller.Answer, error) {
+	r := request{op: op, reply: make(chan controller.Answer, 1), gone: ctx.Done()}
+	select {
+	case n.requests <- r:
+	case <-ctx.Done():
+		return controller.Answer{}, interrupted(ctx)
+	case <-n.stopped:
+		return controller.Answer{}, errStopped()
+	}
+	select {
+	case a := <-r.reply:
+		return a, a.Err
+	case <-ctx.Done():
+		return controller.Answer{}, interrupted(ctx)
+	case <-n.stopped:
+		select {
+		case a := <-r.reply: // answered before the end
+			return a, a.Err
+		default:
+			return controller.Answer{}, errStopped()
+		}
+	}
+}
+
+func interrupted(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("waiting for the controller: %w: %w", ctx.Err(), model.ErrRequestTimedOut)
+	}
+	return fmt.Errorf("waiting for the controller: %w", ctx.Err())
+}
+
+func errStopped() error {
+	return fmt.Errorf("the controller has stopped: %w", model.ErrNotController)
+}
+
+// accept gives a request to the machine, or keeps it while there is no leader
+// that could be asked instead.
+func (n *Node) accept(r request) {
+	select {
+	case <-r.gone:
+		return
+	default:
+	}
+	switch {
+	case n.leading.Load():
+		n.nextID++
+		n.replies[n.nextID] = r.reply
+		n.step(controller.Command{ID: n.nextID, Op: r.op})
+	case n.elected || n.raft.BasicStatus().Lead == raft.None && len(n.held) < heldRequests:
+		n.held = append(n.held, r)
+	default:
+		r.reply <- controller.Answer{Err: model.ErrNotController}
+	}
+}
+
+// step runs the machine: proposals go to Raft at once, answers wait for release.
+func (n *Node) step(input controller.Input) {
+	n.machine.Step(input, &n.effects)
+	proposals := n.effects.Propose
+	n.answered = append(n.answered, n.effects.Respond...)
+	n.effects = controller.Effects{}
+	for _, p := range proposals {
+		if err := n.raft.Propose(encodeEntry(n.session, p.ID, p.Records)); err != nil {
+			n.proposalDropped(err)
+			return
+		}
+	}
+}
+
+// proposalDropped begins the machine's leadership anew: its proposals are a
+// chain, of which one is missing.
+func (n *Node) proposalDropped(err error) {
+	n.log.Warn("a change of the metadata was not accepted", "err", err)
+	n.leading.Store(false)
+	n.session = session{}
+	n.leadFrom = n.raft.Status().Progress[n.raftID].Next - 1
+	n.step(controller.Resign{})
+}
+
+// release sends the answers whose changes are in the published image.
+func (n *Node) release() {
+	for _, a := range n.answered {
+		if reply, ok := n.replies[a.ID]; ok {
+			delete(n.replies, a.ID)
+			reply <- a.Answer
+		}
+	}
+	n.answered = n.answered[:0]
+}
+
+// CreateTopics makes topics, each on its own: see the results. It returns when
+// they are durable and in Image.
+func (n *Node) CreateTopics(ctx context.Context, topics []model.NewTopic, validateOnly bool) ([]model.TopicResult, error) {
+	a, err := n.do(ctx, controller.CreateTopics{Topics: topics, ValidateOnly: validateOnly})
+	return a.Topics, err
+}
+
+// DeleteTopics removes topics, each on its own: see the results.
+func (n *Node) DeleteTopics(ctx context.Context, topics []model.TopicRef) ([]model.TopicResult, error) {
+	a, err := n.do(ctx, controller.DeleteTopics{Topics: topics})
+	return a.Topics, err
+}
+
+// CreatePartitions grows topics, each on its own: see the errors.
+func (n *Node) CreatePartitions(ctx context.Context, more []model.MorePartitions, validateOnly bool) ([]error, error) {
+	a, err := n.do(ctx, controller.CreatePartitions{More: more, ValidateOnly: validateOnly})
+	return a.Errs, err
+}
+
+// AlterConfigs changes settings, each resource on its own: see the errors.
+func (n *Node) AlterConfigs(ctx context.Context, changes []model.ConfigChange, validateOnly bool) ([]error, error) {
+	a, err := n.do(ctx, controller.AlterConfigs{Changes: changes, ValidateOnly: validateOnly})
+	return a.Errs, err
+}
+
+// AllocateProducerIDs gives a block that nobody else gets. (KIP-730)
+func (n *Node) AllocateProducerIDs(ctx context.Context) (model.ProducerIDBlock, error) {
+	a, err := n.do(ctx, controller.AllocateProducerIDs{})
+	return a.ProducerIDs, err
+}
+
+// RegisterBroker lets a broker serve, and returns the epoch of its registration.
+// Asked twice with the same incarnation, it gives the same epoch.
+func (n *Node) RegisterBroker(ctx context.Context, r Registration) (model.BrokerEpoch, error) {
+	a, err := n.do(ctx, controller.RegisterBroker{Registration: r})
+	return a.Epoch, err
+}
+
+// FenceBroker takes leadership and ISR membership from a broker, or lets it
+// serve again.
+func (n *Node) FenceBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch, fenced bool) error {
+	_, err := n.do(ctx, controller.FenceBroker{ID: id, Epoch: epoch, Fenced: fenced})
+	return err
+}
+
+// UnregisterBroker forgets a broker.
+func (n *Node) UnregisterBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch) error {
+	_, err := n.do(ctx, controller.UnregisterBroker{ID: id, Epoch: epoch})
+	return err
+}
+
+// ConfirmRemoval says that a directory no longer holds logs of these removed
+// topics: they need not be remembered for it. Asked twice it does nothing.
+func (n *Node) ConfirmRemoval(ctx context.Context, dir model.DirectoryID, topics []model.TopicID) error {
+	_, err := n.do(ctx, controller.ConfirmRemoval{Directory: dir, Topics: topics})
+	return err
+}

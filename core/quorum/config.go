@@ -1,0 +1,109 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Config says where the quorum lives and how it runs. Zero values stand for the
+// defaults, where a field names one.
+type Config struct {
+	// Dir holds quorum.db; it is made if it is not there.
+	Dir    string
+	NodeID model.NodeID
+	// Bootstrap allows to create a cluster where Dir has none. Where it has one,
+	// Bootstrap changes nothing.
+	Bootstrap bool
+	// ClusterID is the ID that a new cluster gets, or "" for a random one. An
+	// existing cluster must have it, if it is set.
+	ClusterID model.ClusterID
+	// The targets of a new cluster; 0: 3 replicas, 2 of them in sync. FeatureLevel
+	// 0 is the newest that this release knows.
+	ReplicationFactorTarget int16
+	MinISRTarget            int16
+	FeatureLevel            int16
+	// Controller bounds commands; its zero value is controller.DefaultConfig.
+	Controller controller.Config
+
+	Tick            time.Duration // 0: 100 ms
+	ElectionTicks   int           // 0: 10
+	SnapshotEntries int           // entries between two snapshots; 0: 10,000
+	LockTimeout     time.Duration // how long to wait for another process to let go of Dir; 0: 1 s
+}
+
+func (c Config) withDefaults() Config {
+	set(&c.ReplicationFactorTarget, 3)
+	set(&c.MinISRTarget, 2)
+	set(&c.FeatureLevel, image.FeatureLevel)
+	set(&c.Tick, 100*time.Millisecond)
+	set(&c.ElectionTicks, 10)
+	set(&c.SnapshotEntries, 10_000)
+	set(&c.LockTimeout, time.Second)
+	defaults := controller.DefaultConfig()
+	set(&c.Controller.PartitionsDefault, defaults.PartitionsDefault)
+	set(&c.Controller.RequestPartitionsMax, defaults.RequestPartitionsMax)
+	set(&c.Controller.ClusterPartitionsMax, defaults.ClusterPartitionsMax)
+	set(&c.Controller.ProducerIDBlock, defaults.ProducerIDBlock)
+	return c
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate says in one sentence what is wrong.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	switch {
+	case c.Dir == "":
+		return errors.New("the quorum's directory is not set")
+	case c.NodeID < 0:
+		return fmt.Errorf("node ID is %d: it must be 0 or more", c.NodeID)
+	case c.ReplicationFactorTarget < 1:
+		return fmt.Errorf("target of the replication factor is %d: it must be at least 1", c.ReplicationFactorTarget)
+	case c.MinISRTarget < 1:
+		return fmt.Errorf("target of min ISR is %d: it must be at least 1", c.MinISRTarget)
+	case c.FeatureLevel < 1 || c.FeatureLevel > image.FeatureLevel:
+		return fmt.Errorf("feature level is %d: this release knows levels 1 to %d", c.FeatureLevel, image.FeatureLevel)
+	case c.Tick < 0 || c.ElectionTicks < 2 || c.SnapshotEntries < 1 || c.LockTimeout < 0:
+		return errors.New("tick, election ticks (at least 2), snapshot entries and lock timeout must be above 0")
+	}
+	return c.Controller.Validate()
+}
+
+// Deps are what the quorum uses of the machine.
+type Deps struct {
+	Logger *slog.Logger
+	Clock  loop.Clock // nil: loop.System
+	// Rand gives IDs and seeds; nil: crypto/rand. It must not be guessable.
+	Rand io.Reader
+}
+
+// Identity is what the quorum's directory says of itself. It never changes.
+type Identity struct {
+	ClusterID   model.ClusterID
+	NodeID      model.NodeID
+	DirectoryID model.DirectoryID // of the quorum's own directory
+}
+
+// Registration is how a broker names itself when it starts.
+type Registration = controller.Registration
+
+// Errors of Open. Each is one sentence that says what to do.
+var (
+	ErrNoCluster = errors.New("no cluster here yet")
+	ErrInUse     = errors.New("the quorum's directory is in use")
+	ErrForeign   = errors.New("the quorum's directory is another's")
+	ErrDamaged   = errors.New("the quorum's database is damaged")
+)

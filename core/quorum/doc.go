@@ -1,0 +1,16 @@
+// Package quorum keeps the cluster's metadata log and hosts the controller: it
+// drives Raft, saves its log, votes and snapshots, replays what is committed
+// into images, and runs the controller machine where this node leads.
+//
+// It owns <dir>/quorum.db, and needs no plugin for it: electing a controller
+// must not depend on a plugin's health. It never decides about metadata
+// (core/controller does) and never touches a record of a topic. The quorum has
+// one voter in this release; its Raft identity is drawn from the random
+// directory ID, never the node ID, so that a wiped node can never vote twice.
+//
+// Invariants: nothing is answered before it is on disk and in Image; images are
+// published in order, and each contains the one before; a database that is
+// damaged, truncated or empty refuses to open, and is never taken for a new
+// one; a new one appears whole or not at all; a single voter leads at once and
+// never resigns. Tested in quorum_test.go, recovery_test.go and entry_test.go.
+package quorum

@@ -1,0 +1,273 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+func testConfig(t *testing.T) Config {
+	return Config{Dir: t.TempDir(), NodeID: 1, Bootstrap: true, LockTimeout: 20 * time.Millisecond}
+}
+
+var testRegistration = Registration{
+	NodeID: 1, Incarnation: [16]byte{1}, Rack: "a",
+	Listeners:   map[string]image.Endpoint{"PLAINTEXT": {Host: "localhost", Port: 9092}},
+	Directories: []model.DirectoryID{{1}},
+}
+
+func open(t *testing.T, cfg Config) *Node {
+	t.Helper()
+	n, err := Open(cfg, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// start runs a node until stop is called, or the test ends.
+func start(t *testing.T, n *Node) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-done, n.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func createTopic(t *testing.T, n *Node, name string) model.TopicResult {
+	t.Helper()
+	rs, err := n.CreateTopics(soon(t), []model.NewTopic{{Name: name, Partitions: 2, ReplicationFactor: -1}}, false)
+	if err != nil || rs[0].Err != nil {
+		t.Fatalf("create topic %s: %v, %+v", name, err, rs)
+	}
+	return rs[0]
+}
+
+func register(t *testing.T, n *Node) model.BrokerEpoch {
+	t.Helper()
+	epoch, err := n.RegisterBroker(soon(t), testRegistration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return epoch
+}
+
+// What was acknowledged is in the image at once, and after a restart.
+func TestAcknowledgedIsThere(t *testing.T) {
+	cfg := testConfig(t)
+	n := open(t, cfg)
+	stop := start(t, n)
+	epoch := register(t, n)
+	if b, ok := n.Image().Broker(1); !ok || b.Epoch != epoch || b.Fenced {
+		t.Fatalf("broker 1 = %+v, %v; epoch %d", b, ok, epoch)
+	}
+	r := createTopic(t, n, "orders")
+	topic, ok := n.Image().TopicByName("orders")
+	if !ok || topic.ID != r.ID || len(topic.Partitions) != 2 || topic.ReplicationFactorTarget != 3 || r.ReplicationFactor != 1 {
+		t.Fatalf("topic = %+v, %v; answer %+v", topic, ok, r)
+	}
+	block, err := n.AllocateProducerIDs(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := n.Identity()
+	stop()
+
+	cfg.Bootstrap = false
+	n = open(t, cfg)
+	if n.Identity() != id || id.ClusterID == "" || len(id.ClusterID) != 22 || id.DirectoryID.IsZero() {
+		t.Errorf("identity %+v became %+v", id, n.Identity())
+	}
+	start(t, n)
+	again, err := n.AllocateProducerIDs(soon(t))
+	if err != nil || again.First != block.First+int64(block.Count) {
+		t.Errorf("block %+v after %+v: %v", again, block, err)
+	}
+	if topic, ok := n.Image().Topic(r.ID); !ok || topic.Name != "orders" {
+		t.Errorf("after a restart: %+v, %v", topic, ok)
+	}
+}
+
+// A broker that comes back with a new incarnation gets a later epoch, and what
+// it led gets a new leader epoch.
+func TestRegisterAgain(t *testing.T) {
+	n := open(t, testConfig(t))
+	start(t, n)
+	first := register(t, n)
+	topic := createTopic(t, n, "t")
+	if again := register(t, n); again != first {
+		t.Errorf("the same incarnation: epoch %d became %d", first, again)
+	}
+	r := testRegistration
+	r.Incarnation = [16]byte{2}
+	second, err := n.RegisterBroker(soon(t), r)
+	if err != nil || second <= first {
+		t.Errorf("another incarnation: epoch %d after %d: %v", second, first, err)
+	}
+	p, _, _ := n.Image().Partition(model.Partition{Topic: topic.ID})
+	if p.Leader != 1 || p.LeaderEpoch == 0 {
+		t.Errorf("led after the restart: %+v", p)
+	}
+}
+
+// Commands that come together are decided in order, and see each other.
+func TestConcurrentCommands(t *testing.T) {
+	n := open(t, testConfig(t))
+	start(t, n)
+	register(t, n)
+	const callers = 50
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	made, refused := 0, 0
+	for i := range callers {
+		wg.Go(func() {
+			rs, err := n.CreateTopics(soon(t), []model.NewTopic{
+				{Name: "same", Partitions: 1, ReplicationFactor: 1}, {Name: fmt.Sprint("own-", i), Partitions: 1, ReplicationFactor: 1},
+			}, false)
+			if err != nil || rs[1].Err != nil {
+				t.Errorf("caller %d: %v, %+v", i, err, rs)
+				return
+			}
+			if _, ok := n.Image().TopicByName("same"); !ok {
+				t.Error("answered about a topic that the image has not")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case rs[0].Err == nil:
+				made++
+			case errors.Is(rs[0].Err, model.ErrTopicExists):
+				refused++
+			}
+		})
+	}
+	wg.Wait()
+	if made != 1 || refused != callers-1 || n.Image().TopicCount() != callers+1 {
+		t.Errorf("made %d, refused %d, topics %d", made, refused, n.Image().TopicCount())
+	}
+}
+
+// Whoever listens sees every image in order, beginning with the one there was,
+// and before the caller hears of it.
+func TestOnImage(t *testing.T) {
+	n := open(t, testConfig(t))
+	var mu sync.Mutex
+	var offsets []int64
+	last := func() int64 { mu.Lock(); defer mu.Unlock(); return offsets[len(offsets)-1] }
+	n.OnImage(func(img *image.Image) {
+		mu.Lock()
+		defer mu.Unlock()
+		offsets = append(offsets, img.Offset)
+	})
+	start(t, n)
+	register(t, n)
+	for i := range 5 {
+		createTopic(t, n, fmt.Sprint("t", i))
+		if got := n.Image().Offset; last() < got {
+			t.Errorf("answered at offset %d, listeners were at %d", got, last())
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if offsets[0] != 1 {
+		t.Errorf("the first image was at %d", offsets[0])
+	}
+	for i := range offsets[1:] {
+		if offsets[i] >= offsets[i+1] {
+			t.Fatalf("offsets %v", offsets)
+		}
+	}
+}
+
+func TestValidateOnlyChangesNothing(t *testing.T) {
+	n := open(t, testConfig(t))
+	start(t, n)
+	register(t, n)
+	before := n.Image()
+	rs, err := n.CreateTopics(soon(t), []model.NewTopic{{Name: "t", Partitions: 1, ReplicationFactor: 1}}, true)
+	if err != nil || rs[0].Err != nil || n.Image() != before {
+		t.Errorf("validate only: %v, %+v, image changed: %v", err, rs, n.Image() != before)
+	}
+}
+
+// FR-36: a single voter leads at once, and never resigns by itself.
+func TestSingleVoterNeverResigns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, testConfig(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		synctest.Wait()
+		if !n.Leading() {
+			t.Error("it does not lead before the first tick")
+		}
+		term := n.store.hard.GetTerm()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if !n.Leading() || n.store.hard.GetTerm() != term {
+			t.Errorf("after 10 idle minutes: leading %v, term %d became %d", n.Leading(), term, n.store.hard.GetTerm())
+		}
+		cancel()
+		if err := errors.Join(<-done, n.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCallsEnd(t *testing.T) {
+	n := open(t, testConfig(t))
+	short, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	if _, err := n.AllocateProducerIDs(short); !errors.Is(err, model.ErrRequestTimedOut) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("before Run: %v", err)
+	}
+	start(t, n)()
+	if _, err := n.AllocateProducerIDs(t.Context()); !errors.Is(err, model.ErrNotController) {
+		t.Errorf("after Run: %v", err)
+	}
+	if err := n.Run(t.Context()); err == nil {
+		t.Error("Run began twice")
+	}
+}
+
+func BenchmarkAllocateProducerIDs(b *testing.B) {
+	n, err := Open(Config{Dir: b.TempDir(), NodeID: 1, Bootstrap: true}, Deps{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	b.SetParallelism(64)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := n.AllocateProducerIDs(ctx); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	cancel()
+	if err := errors.Join(<-done, n.Close()); err != nil {
+		b.Fatal(err)
+	}
+}
