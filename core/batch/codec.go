@@ -87,24 +87,35 @@ type source struct {
 // openSource waits for its turn. Whoever opens a source closes it soon, and
 // opens no other before.
 func openSource(codec Codec, payload []byte, limit int64) (*source, error) {
+	if codec == None || !codec.valid() {
+		return nil, fmt.Errorf("%w: %s", model.ErrUnsupportedCompression, codec)
+	}
 	wide, err := zstdIsWide(codec, payload, limit)
 	if err != nil {
 		return nil, err
 	}
-	decoders.gate <- struct{}{}
-	s, ok := decoders.pools[codec].Get().(*source)
-	if !ok {
-		s = &source{codec: codec}
-	}
 	if wide {
-		decoders.wide <- struct{}{}
-		s = &source{codec: codec, wide: true}
+		decoders.wide <- struct{}{} // first, so that those who wait here are in nobody's way
+	}
+	decoders.gate <- struct{}{}
+	var s *source
+	if !wide {
+		s, _ = decoders.pools[codec].Get().(*source)
+	}
+	if s == nil {
+		s = &source{codec: codec, wide: wide}
 	}
 	s.limit = limit
+	opened := false
+	defer func() {
+		if !opened { // or a decoder panicked: its place must not be lost
+			s.close()
+		}
+	}()
 	if err := s.reset(payload); err != nil {
-		s.close()
 		return nil, undecodable(codec, err)
 	}
+	opened = true
 	return s, nil
 }
 

@@ -108,6 +108,11 @@ func (w *walker) readByte() (byte, error) {
 
 // varint reads a zigzag number of at most maxBytes bytes.
 func (w *walker) varint(maxBytes int) (int64, error) {
+	if w.pos < len(w.buf) && w.buf[w.pos] < 0x80 { // most are one byte
+		u := uint64(w.buf[w.pos])
+		w.pos++
+		return int64(u>>1) ^ -int64(u&1), nil
+	}
 	var u uint64
 	for i := range maxBytes {
 		b, err := w.readByte()
