@@ -86,6 +86,9 @@ func frameValue(b []byte) ([]byte, error) {
 		if n < 0 {
 			return nil, fmt.Errorf("%w: %w", errFrame, protowire.ParseError(n))
 		}
+		if num > protowire.MaxValidNumber {
+			return nil, fmt.Errorf("%w: field number %d", errFrame, num)
+		}
 		b = b[n:]
 		if num == 1 && typ == protowire.BytesType {
 			v, n := protowire.ConsumeBytes(b)

@@ -45,7 +45,7 @@ func TestAppendAndReadThroughAProcess(t *testing.T) {
 // FR-76: a plugin that dies under load.
 func TestKillUnderLoadCompletesEveryAppendOnce(t *testing.T) {
 	p, s := storeOf(t)
-	const logs, depth = 8, 64
+	const logs, killAfter = 8, 500
 	var mu sync.Mutex
 	completions := map[[2]int]int{}
 	last := make([]int, logs)
@@ -53,6 +53,7 @@ func TestKillUnderLoadCompletesEveryAppendOnce(t *testing.T) {
 		last[i] = -1
 	}
 	var unknown, ok int
+	enough := make(chan struct{})
 	var out sync.WaitGroup
 	appendOne := func(log, n int, h storage.Handle) {
 		out.Add(1)
@@ -67,7 +68,9 @@ func TestKillUnderLoadCompletesEveryAppendOnce(t *testing.T) {
 			last[log] = n
 			switch {
 			case err == nil:
-				ok++
+				if ok++; ok == killAfter {
+					close(enough)
+				}
 			case errors.Is(err, storage.ErrUnknown):
 				unknown++
 			case !errors.Is(err, storage.ErrGone):
@@ -91,12 +94,11 @@ func TestKillUnderLoadCompletesEveryAppendOnce(t *testing.T) {
 					return
 				default:
 				}
-				if n == depth*2 && log == 0 {
-					go p.Kill()
-				}
 			}
 		})
 	}
+	<-enough
+	p.Kill()
 	senders.Wait()
 	out.Wait()
 	for log, n := range sent {

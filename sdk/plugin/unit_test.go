@@ -1,0 +1,199 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// drawRequest draws any request.
+func drawRequest(t *rapid.T) request {
+	r := request{head: head{
+		kind:    rapid.SampledFrom([]byte{kindAppend, kindRead, kindReplace}).Draw(t, "kind"),
+		timeout: time.Duration(rapid.Uint32().Draw(t, "ms")) * time.Millisecond,
+		seq:     rapid.Uint64().Draw(t, "seq"),
+		handle:  storage.Handle(rapid.Uint64().Draw(t, "handle")),
+	}}
+	infos := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) storage.BatchInfo {
+		return storage.BatchInfo{
+			BaseOffset: rapid.Int64().Draw(t, "base"), LastOffset: rapid.Int64().Draw(t, "last"),
+			LeaderEpoch: rapid.Int32().Draw(t, "epoch"), Bytes: rapid.Int32().Draw(t, "bytes"),
+			Attributes:    rapid.Int16().Draw(t, "attributes"),
+			BaseTimestamp: rapid.Int64().Draw(t, "basets"), MaxTimestamp: rapid.Int64().Draw(t, "maxts"),
+			ProducerID: rapid.Int64().Draw(t, "pid"), ProducerEpoch: rapid.Int16().Draw(t, "pepoch"),
+			BaseSequence: rapid.Int32().Draw(t, "bseq"), Records: rapid.Int32().Draw(t, "records"),
+		}
+	}), 0, 4)
+	data := rapid.SliceOfN(rapid.Byte(), 1, 300)
+	switch r.kind {
+	case kindAppend:
+		r.append = storage.AppendRequest{
+			Handle: r.handle, LeaderEpoch: rapid.Int32().Draw(t, "epoch"), BaseOffset: rapid.Int64().Draw(t, "base"),
+			Batches: infos.Draw(t, "infos"), Data: data.Draw(t, "data"), Require: storage.Survives(rapid.IntRange(0, 255).Draw(t, "require")),
+		}
+	case kindRead:
+		r.read = storage.ReadRequest{
+			Handle: r.handle, Offset: rapid.Int64().Draw(t, "offset"), UpTo: rapid.Int64().Draw(t, "upto"),
+			MaxBytes: rapid.IntRange(0, math.MaxInt32).Draw(t, "max"), AtLeastOne: rapid.Bool().Draw(t, "one"),
+		}
+	case kindReplace:
+		r.replace = storage.ReplaceRequest{
+			Handle: r.handle, From: rapid.Int64().Draw(t, "from"), To: rapid.Int64().Draw(t, "to"),
+			Batches: infos.Draw(t, "infos"), Data: data.Draw(t, "data"),
+		}
+	}
+	return r
+}
+
+var unexported = cmp.AllowUnexported(request{}, head{})
+
+func TestRequestsTravel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		requests := rapid.SliceOfN(rapid.Custom(drawRequest), 1, 5).Draw(t, "requests")
+		var p packer
+		for i := range requests {
+			pack(&p, appendRequest, &requests[i])
+		}
+		value := p.parts().Materialize()
+		if len(value) != p.bytes {
+			t.Fatalf("counted %d bytes, made %d", p.bytes, len(value))
+		}
+		var got []request
+		err := splitUnits(value, func(unit []byte) error {
+			r, err := parseRequest(unit)
+			got = append(got, r)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(requests, got, unexported); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func TestAnswersTravel(t *testing.T) {
+	for name, a := range map[string]answer{
+		"append":  {head: head{kind: kindAppend | kindAnswer, seq: 1, handle: 2}, append: storage.AppendResult{LEO: 7, Survives: storage.SurvivesStore, Durable: 5}},
+		"read":    {head: head{kind: kindRead | kindAnswer, seq: 1}, read: storage.ReadResult{Next: 9, Data: bytes.Repeat([]byte("x"), copyBytesMax+1)}},
+		"replace": {head: head{kind: kindReplace | kindAnswer, seq: math.MaxUint64}},
+		"error":   {head: head{kind: kindRead | kindAnswer, seq: 3}, err: storage.Errorf(storage.ErrCorrupt, "batch at 4")},
+	} {
+		var p packer
+		pack(&p, appendAnswer, &a)
+		err := splitUnits(p.parts().Materialize(), func(unit []byte) error {
+			got, err := parseAnswer(unit)
+			if err != nil {
+				return err
+			}
+			if got.head != a.head || got.append != a.append || got.read.Next != a.read.Next || !bytes.Equal(got.read.Data, a.read.Data) {
+				t.Errorf("%s: %+v became %+v", name, a, got)
+			}
+			if fmt.Sprint(got.err) != fmt.Sprint(a.err) || storage.Class(got.err) != storage.Class(a.err) {
+				t.Errorf("%s: error %v became %v", name, a.err, got.err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestUnitLayout pins the bytes that are drawn at the message Frame, by hand.
+func TestUnitLayout(t *testing.T) {
+	r := request{
+		head: head{kind: kindAppend, timeout: 1500 * time.Microsecond, seq: 3, handle: 4},
+		append: storage.AppendRequest{
+			LeaderEpoch: -1, BaseOffset: 6, Require: storage.SurvivesMachine,
+			Batches: []storage.BatchInfo{{
+				BaseOffset: 6, LastOffset: 7, LeaderEpoch: 8, Bytes: 9, Attributes: 10, BaseTimestamp: 11,
+				MaxTimestamp: -1, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1, Records: 2,
+			}},
+			Data: []byte{0xaa, 0xbb},
+		},
+	}
+	want := "00000067" + "01" + "01" + "0000" + "00000002" + "0000000000000003" + "0000000000000004" +
+		"ffffffff" + "0000000000000006" + "02" + "00000001" +
+		"0000000000000006" + "0000000000000007" + "00000008" + "00000009" + "000a" + "000000000000000b" +
+		"ffffffffffffffff" + "ffffffffffffffff" + "ffff" + "ffffffff" + "00000002" + "aabb"
+	var p packer
+	pack(&p, appendRequest, &r)
+	if got := hex.EncodeToString(p.parts().Materialize()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func FuzzUnits(f *testing.F) {
+	var p packer
+	pack(&p, appendRequest, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: []byte("d")}})
+	pack(&p, appendRequest, &request{head: head{kind: kindRead}})
+	pack(&p, appendAnswer, &answer{head: head{kind: kindRead | kindAnswer}, read: storage.ReadResult{Data: []byte("d")}})
+	f.Add(p.parts().Materialize())
+	f.Add([]byte("\x00\x00\x00\x01"))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		total := 0
+		err := splitUnits(value, func(unit []byte) error {
+			total += len(unit)
+			if r, err := parseRequest(unit); err == nil {
+				var p packer
+				pack(&p, appendRequest, &r)
+				again := p.parts().Materialize()
+				again[6], again[7] = unit[6], unit[7] // flags are not kept
+				if r.kind == kindRead {
+					again, unit = again[:48], unit[:48] // what follows is not kept either
+					copy(again[:4], unit[:4])
+					if r.read.MaxBytes == math.MaxInt32 {
+						return nil
+					}
+				}
+				if !bytes.Equal(again, unit) {
+					t.Fatalf("%x became %x", unit, again)
+				}
+			}
+			_, _ = parseAnswer(unit)
+			return nil
+		})
+		if err == nil && total != len(value) {
+			t.Fatalf("%d of %d bytes are units", total, len(value))
+		}
+	})
+}
+
+func TestErrorsKeepTheirClass(t *testing.T) {
+	for _, class := range []error{storage.ErrRetry, storage.ErrFenced, storage.ErrCorrupt, storage.ErrFull, storage.ErrGone, storage.ErrInvalid, storage.ErrUnknown} {
+		for _, err := range []error{storage.Errorf(class, "why"), fmt.Errorf("append: %w: why", class)} {
+			got := errorFromProto(errorToProto(err))
+			if !errors.Is(got, class) || !strings.Contains(got.Error(), "why") {
+				t.Errorf("%v became %v", err, got)
+			}
+		}
+	}
+	if got := errorFromProto(errorToProto(errors.New("disk on fire"))); !errors.Is(got, storage.ErrGone) {
+		t.Errorf("an error without a class became %v", got)
+	}
+	if got := errorFromProto(errorToProto(context.DeadlineExceeded)); !errors.Is(got, storage.ErrUnknown) {
+		t.Errorf("the end of a context became %v", got)
+	}
+	if got := errorFromProto(errorToProto(errors.New("\xff"))); !strings.Contains(got.Error(), "\uFFFD") {
+		t.Errorf("bytes that are no text became %q", got)
+	}
+	if got := joinError(99, "new"); !errors.Is(got, storage.ErrGone) {
+		t.Errorf("a class of the future became %v", got)
+	}
+	if errorFromProto(errorToProto(nil)) != nil {
+		t.Error("success became an error")
+	}
+}
