@@ -235,9 +235,9 @@ func (m *Machine) onLead(now time.Time, in *Lead, out *Effects) {
 		m.forget()
 	}
 	m.epoch, m.why = in.Epoch, nil
-	m.fruitless, m.refusals = 0, 0
+	m.refusals = 0
 	clear(m.followers)
-	m.reopen(now, out, "leader epoch "+fmt.Sprint(in.Epoch))
+	m.openAnew(out)
 }
 
 // forget drops what was known of the log: another leader may have written it.
@@ -378,7 +378,7 @@ func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
 	m.timersArmed = false
 	m.armTimers(now, out)
 	if in.Reopen && m.open() && !m.stopping {
-		m.reopen(now, out, "log settings changed")
+		m.openAnew(out)
 	}
 }
 

@@ -17,16 +17,27 @@ type opening struct {
 	ready    bool // Opened has come
 }
 
-// reopen fences whatever is under way and opens the log, at once the first time
-// and later and later while the store does nothing that it is asked.
-func (m *Machine) reopen(now time.Time, out *Effects, why string) {
+// openAnew fences whatever is under way and opens the log, because the leader
+// epoch or the log's settings are new.
+func (m *Machine) openAnew(out *Effects) {
+	m.fence(out)
+	m.fruitless = 0
+	m.openLog(out)
+}
+
+// fence turns away from what is under way through the present opening.
+func (m *Machine) fence(out *Effects) {
 	m.failTrims(out, fmt.Errorf("the log is being opened again: %w", model.ErrStorage))
 	m.flushing, m.retaining, m.snapshotting, m.flushHeld = false, false, false, false
 	m.opening, m.drain = opening{}, drain{}
-	if m.known {
-		out.Notices = append(out.Notices, Notice{Kind: NoticeReopening, From: m.stored, To: m.next, Text: why})
-	}
 	m.gen++
+}
+
+// reopen fences and opens the log after a fault, at once the first time and
+// later and later while the store does nothing that it is asked.
+func (m *Machine) reopen(now time.Time, out *Effects, why string) {
+	m.fence(out)
+	out.Notices = append(out.Notices, Notice{Kind: NoticeReopening, From: m.stored, To: m.next, Text: why})
 	if m.fruitless > 0 {
 		m.state = stateBackoff
 		out.setTimer(TimerBackoff, now.Add(m.backoff(m.fruitless)))
