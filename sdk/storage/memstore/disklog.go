@@ -122,11 +122,15 @@ func (l *diskLog) epochs() []storage.EpochStart {
 
 // dropTrimmed frees the units that are wholly below the log start.
 func (l *diskLog) dropTrimmed() {
+	gone := 0
 	for _, u := range l.unitList() {
 		if u.last >= l.start {
-			return
+			break
 		}
-		l.batches = slices.Clone(l.batches[u.batches:])
+		gone += u.batches
+	}
+	if gone > 0 {
+		l.batches = slices.Clone(l.batches[gone:])
 	}
 }
 

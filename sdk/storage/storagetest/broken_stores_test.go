@@ -340,7 +340,7 @@ func brokenAppends() []broken {
 				})
 			}
 		})},
-		{name: "forgets a completion", caughtBy: "pipeline", wrap: breaking(func(h *hooked) {
+		{name: "forgets a completion", caughtBy: "pipeline", timeout: time.Second, wrap: breaking(func(h *hooked) {
 			h.append = func(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 				h.tracker.Append(ctx, req, func(result storage.AppendResult, err error) {
 					if result.LEO < 500 {

@@ -17,6 +17,8 @@ type broken struct {
 	// caughtBy is the case that must fail: the one that names the rule.
 	caughtBy string
 	opt      memstore.Options
+	// timeout is for a store that does not answer.
+	timeout time.Duration
 	// wrap breaks a store; nil leaves it as it is.
 	wrap func(inner storage.Store) storage.Store
 	// provide breaks the provider's Open.
@@ -47,7 +49,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 			}
 			report := storagetest.Run(t.Context(), b.target(), storagetest.Options{
 				Filter:      func(name string) bool { return name == b.caughtBy },
-				CaseTimeout: 2 * time.Second,
+				CaseTimeout: b.timeout,
 			})
 			result := report.Results[0]
 			if result.Status != storagetest.Failed {

@@ -145,12 +145,7 @@ func appendGarbage(e *env) {
 	try("a batch with a byte behind it", func(data []byte) []byte { return append(data, 0) })
 	try("a batch with half a batch behind it", func(data []byte) []byte { return append(data, data[:len(data)/2]...) })
 	try("a batch twice, described once", func(data []byte) []byte { return append(data, data...) })
-	try("random bytes", func(data []byte) []byte {
-		for i := range data {
-			data[i] = byte(e.rng.Uint32())
-		}
-		return data
-	})
+	try("random bytes", func(data []byte) []byte { return randomBytes(e.rng, len(data)) })
 	e.checkLog(r.Handle, "after garbage", 0, leo, b)
 }
 

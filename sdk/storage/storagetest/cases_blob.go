@@ -36,14 +36,6 @@ func (e *env) wantBlob(h storage.Handle, when, name string, offset int64, data [
 	}
 }
 
-func (e *env) randomBytes(n int) []byte {
-	data := make([]byte, n)
-	for i := range data {
-		data[i] = byte(e.rng.Uint32())
-	}
-	return data
-}
-
 func blobs(e *env) {
 	r, other := e.log(0), e.log(1)
 	leo := endOf(e.fill(r.Handle, 0, 5, 1), 0)
@@ -51,7 +43,7 @@ func blobs(e *env) {
 	want := map[string][]byte{}
 	for i := range 30 {
 		name := fmt.Sprintf("state-%d", i%7)
-		data := e.randomBytes(1 + e.rng.IntN(5000))
+		data := randomBytes(e.rng, 1+e.rng.IntN(5000))
 		e.put(r.Handle, name, leo, data)
 		want[name] = data
 		if i%5 == 4 {
@@ -89,7 +81,7 @@ func blobLimits(e *env) {
 			e.failf("a blob named %.40q is found (%v)", name, err)
 		}
 	}
-	large := e.randomBytes(1 << 20)
+	large := randomBytes(e.rng, 1<<20)
 	e.put(r.Handle, "large", 0, large)
 	e.wantBlob(r.Handle, "of a megabyte", "large", 0, large)
 	err := e.store.PutBlob(e.ctx, r.Handle, "large", storage.Blob{Data: make([]byte, storage.MaxBlobBytes+1)})
@@ -148,7 +140,7 @@ func blobKill(e *env) {
 	var last []byte
 	for i := range 6 {
 		for range i + 1 {
-			last = e.randomBytes(1 + e.rng.IntN(100_000))
+			last = randomBytes(e.rng, 1+e.rng.IntN(100_000))
 			e.put(r.Handle, "state", leo, last)
 		}
 		if i == 3 {

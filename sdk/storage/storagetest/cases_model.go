@@ -312,7 +312,7 @@ func (m *model) blob(e *env) {
 		m.blobs[name] = storage.Blob{}
 		return
 	}
-	blob := storage.Blob{Offset: m.leo - e.rng.Int64N(m.leo/4+1), Data: e.randomBytes(1 + e.rng.IntN(300))}
+	blob := storage.Blob{Offset: m.leo - e.rng.Int64N(m.leo/4+1), Data: randomBytes(e.rng, 1+e.rng.IntN(300))}
 	e.put(m.handle, name, blob.Offset, blob.Data)
 	m.blobs[name] = blob
 }

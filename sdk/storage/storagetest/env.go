@@ -3,6 +3,7 @@ package storagetest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -134,10 +135,7 @@ func (e *env) batchAt(base int64, n int, epoch int32, ms int64) made {
 }
 
 func makeBatch(rng *rand.Rand, base int64, n int, epoch int32, ms int64, size int) made {
-	payload := make([]byte, size)
-	for i := range payload {
-		payload[i] = byte(rng.Uint32())
-	}
+	payload := randomBytes(rng, size)
 	data := recordbatch.Build(nil, recordbatch.Header{
 		Info: recordbatch.Info{
 			BaseOffset:    base,
@@ -157,6 +155,15 @@ func makeBatch(rng *rand.Rand, base int64, n int, epoch int32, ms int64, size in
 		panic(fmt.Sprintf("the kit made a bad batch: %v", err))
 	}
 	return made{info, data}
+}
+
+// randomBytes returns n random bytes.
+func randomBytes(rng *rand.Rand, n int) []byte {
+	data := make([]byte, 0, n+8)
+	for len(data) < n {
+		data = binary.LittleEndian.AppendUint64(data, rng.Uint64())
+	}
+	return data[:n:n]
 }
 
 // batches makes count batches from base on, of 1 to 5 offsets each.
