@@ -198,7 +198,7 @@ func (c *cluster) CreatePartitions(_ context.Context, more []model.MorePartition
 		}
 		for j := len(t.Partitions); j < int(m.Count) && !validateOnly; j++ {
 			c.apply(&image.PartitionRecord{Partition: model.Partition{Topic: t.ID, Index: int32(j)}, Registration: image.Partition{
-				Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{1}}, ISR: []model.NodeID{1}, Leader: 1}})
+				Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{1}}, ISR: []model.NodeID{1}, Leader: 1, LeaderEpoch: 7}})
 		}
 	}
 	return out, nil

@@ -94,8 +94,12 @@ func failure(r kmsg.Response) []int16 {
 	case *kmsg.ListOffsetsResponse:
 		see(r.Topics[0].Partitions[0].ErrorCode)
 	case *kmsg.MetadataResponse:
-		see(r.Topics[0].ErrorCode)
-		see(r.Topics[0].Partitions[0].ErrorCode)
+		for _, topic := range r.Topics {
+			see(topic.ErrorCode)
+			for _, p := range topic.Partitions[:1] {
+				see(p.ErrorCode)
+			}
+		}
 	case *kmsg.ApiVersionsResponse:
 		see(r.ErrorCode)
 	case *kmsg.CreateTopicsResponse:
