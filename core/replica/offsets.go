@@ -55,6 +55,9 @@ func (m *Manager) served(ctx context.Context, p model.Partition) (*replica, *vie
 	if v.Status == partition.StatusServing {
 		return r, v, nil
 	}
+	if m.cfg.OpenWait <= 0 {
+		return r, v, v.Serving()
+	}
 	w := newWatcher()
 	r.watch(w)
 	defer r.unwatch(w)
