@@ -264,6 +264,19 @@ func TestDeletesCanBeForbidden(t *testing.T) {
 	}
 }
 
+// The least and an ordinary memory are both enough to serve.
+func TestMemoryIsShared(t *testing.T) {
+	for _, memory := range []string{"16MiB", "64MiB"} {
+		b := start(t, settings(t, t.TempDir(), config.Override{Name: "memory", Value: memory}))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		c := client(t, b, kgo.DefaultProduceTopic("t"), kgo.AllowAutoTopicCreation())
+		if err := c.ProduceSync(ctx, &kgo.Record{Value: bytes.Repeat([]byte("x"), 900_000)}).FirstErr(); err != nil {
+			t.Errorf("memory %s: %v", memory, err)
+		}
+	}
+}
+
 // FR-79: what clients elsewhere would stumble over is said at the start.
 func TestReachIsWarnedOf(t *testing.T) {
 	b := start(t, settings(t, t.TempDir(),

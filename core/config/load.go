@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/viper"
@@ -71,6 +72,7 @@ func Load(src Sources) (Loaded, error) {
 	for _, s := range settings() {
 		l.settle(s)
 	}
+	l.fitMemory()
 	problems := slices.Concat(l.file.problems, l.problems)
 	if len(problems) == 0 {
 		problems = l.validate()
@@ -241,6 +243,19 @@ func (l *loader) told(origin, name string, err error) error {
 		origin = l.file.at(at.line)
 	}
 	return fmt.Errorf("%s: %s: %w", origin, name, err)
+}
+
+// fitMemory lowers the largest request to what a small memory can hold, unless
+// the operator said how large it is: then it is for them to change.
+func (l *loader) fitMemory() {
+	const name = "socket.request.max.bytes"
+	fits := l.out.Memory / RequestMemoryShare
+	for i, v := range l.out.Values {
+		if v.Name == name && v.Default() && l.out.Server.RequestBytesMax > fits {
+			l.out.Server.RequestBytesMax = fits
+			l.out.Values[i].Value = strconv.FormatInt(fits, 10)
+		}
+	}
 }
 
 // validate says of each problem where the value came from.

@@ -76,6 +76,7 @@ func TestFileMistakes(t *testing.T) {
 		{"TLS", "listeners: SSL://h:1", []string{"f.yaml:1: listeners: SSL speaks SSL, and only PLAINTEXT is served yet"}},
 		{"unmapped listener", "listeners: FRONT://h:1", []string{"add listener.security.protocol.map: FRONT:PLAINTEXT"}},
 		{"min ISR", "min.insync.replicas: 4", []string{"f.yaml:1: min.insync.replicas: 4 is more than default.replication.factor (3)"}},
+		{"request above memory", "memory: 100MiB\nsocket.request.max.bytes: 50MiB", []string{"f.yaml:2: socket.request.max.bytes: 52428800 is more than a fifth of memory (100MiB)"}},
 		{"store without plugin", "storage:\n  stores:\n    a:\n      config: {}", []string{"f.yaml:3: storage.stores: store a names no plugin"}},
 		{"store's unknown key", "storage:\n  stores:\n    a:\n      plugin: x\n      dir: /d", []string{"f.yaml:5: storage.stores: store a has the unknown key \"dir\""}},
 		{"default store", "storage: {default: b, stores: {a: {plugin: x}}}", []string{`f.yaml:1: storage.default: "b" is not among the stores (a)`}},
@@ -283,5 +284,14 @@ func TestTopicDefaultsAreWhatWasSaid(t *testing.T) {
 	want := map[string]string{"log.retention.ms": "3600000", "log.segment.bytes": "2097152", "log.flush.interval.ms": "5000"}
 	if diff := cmp.Diff(want, l.TopicDefaults()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestLargestRequestFitsMemory(t *testing.T) {
+	for memory, want := range map[string]int64{"256MiB": 256 << 20 / RequestMemoryShare, "512MiB": 100 << 20, "16MiB": 16 << 20 / RequestMemoryShare} {
+		l, err := Load(Sources{Overrides: []Override{{"--set", "memory", memory}}})
+		if err != nil || l.Server.RequestBytesMax != want {
+			t.Errorf("memory %s: largest request %d, %v; want %d", memory, l.Server.RequestBytesMax, err, want)
+		}
 	}
 }

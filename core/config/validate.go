@@ -56,6 +56,10 @@ func (c Config) problems() []problem {
 	return k.found
 }
 
+// RequestMemoryShare is how many of the largest requests memory holds at least:
+// there is an answer to hold too, and there are other connections.
+const RequestMemoryShare = 5
+
 // memoryBytesMin is what a broker needs to answer one large request at all.
 const memoryBytesMin = 16 << 20
 
@@ -123,7 +127,8 @@ func (c Config) checkTopics(k *checker) {
 func (c Config) checkLimits(k *checker) {
 	s := c.Server
 	k.check(s.RequestBytesMax >= 1024 && s.RequestBytesMax <= 1<<31-1, "socket.request.max.bytes", "%d is out of range; give 1024 to 2147483647", s.RequestBytesMax)
-	k.check(s.RequestBytesMax <= c.Memory, "socket.request.max.bytes", "%d is more than memory (%s), so that such a request could never be read; lower it, or raise the other", s.RequestBytesMax, FormatBytes(c.Memory))
+	k.check(s.RequestBytesMax <= c.Memory/RequestMemoryShare, "socket.request.max.bytes",
+		"%d is more than a fifth of memory (%s), so that such a request could never be read; lower it, or raise the other", s.RequestBytesMax, FormatBytes(c.Memory))
 	k.check(s.ConnectionsMax >= 1, "max.connections", "%d is too few; give at least 1", s.ConnectionsMax)
 	k.check(s.FetchBytesMax >= 1024, "fetch.max.bytes", "%d is too little; give at least 1024", s.FetchBytesMax)
 	k.check(s.FetchSessionsMax >= 0, "max.incremental.fetch.session.cache.slots", "%d is negative", s.FetchSessionsMax)
