@@ -110,8 +110,10 @@ type Store interface {
 
 	// Truncate drops every batch that holds an offset of to or above, durably,
 	// before it returns, and returns the new LEO: the end of the last batch that
-	// stays, or the log start if that is greater or none stays. Batches are not
-	// split. Appends in flight on the handle are completed or fenced first.
+	// stays, or the log start if that is greater or none stays. (Where offsets
+	// are missing behind that, a store may give a greater LEO, at most `to` and
+	// at most the first dropped batch's base offset, and then keeps to it.)
+	// Batches are not split. Appends in flight on the handle are completed or fenced first.
 	// Truncating at or above the LEO changes nothing. Blobs that describe more
 	// than the new LEO are gone, also when the log grows again. ErrFenced: a
 	// leader epoch lower than the highest seen. ErrInvalid: `to` is below the log

@@ -353,3 +353,41 @@ func TestProviderKeepsDisksApart(t *testing.T) {
 		t.Errorf("an unknown setting gives %v", err)
 	}
 }
+
+// FuzzAppend appends arbitrary bytes, described as honestly as can be: they are
+// refused, or read back as they are.
+func FuzzAppend(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(one(0))
+	f.Add(append(one(0), one(1)...))
+	f.Add(append(one(0), one(0)...))
+	f.Add(one(0)[:40])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		store := open(t, &memstore.Disk{}, memstore.Options{})
+		h := openLog(t, store).Handle
+		var infos []storage.BatchInfo
+		for rest := data; len(rest) > 0; {
+			info, err := recordbatch.Parse(rest)
+			if err != nil {
+				break
+			}
+			infos = append(infos, info)
+			rest = rest[min(int(info.Bytes), len(rest)):]
+		}
+		req := storage.AppendRequest{Handle: h, LeaderEpoch: 1, Batches: infos, Data: bytes.Clone(data)}
+		var failed error
+		store.Append(t.Context(), req, func(_ storage.AppendResult, err error) { failed = err })
+		leo := openLog(t, store).LEO
+		if failed != nil {
+			if !errors.Is(failed, storage.ErrInvalid) || leo != 0 {
+				t.Fatalf("garbage gives %v and a LEO of %d", failed, leo)
+			}
+			return
+		}
+		h = openLog(t, store).Handle
+		result, err := store.Read(t.Context(), storage.ReadRequest{Handle: h, UpTo: leo, MaxBytes: len(data)})
+		if err != nil || !bytes.Equal(result.Data, data) {
+			t.Fatalf("%d bytes were appended and %d are read: %v", len(data), len(result.Data), err)
+		}
+	})
+}

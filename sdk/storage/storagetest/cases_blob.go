@@ -120,7 +120,7 @@ func blobTruncate(e *env) {
 	e.put(r.Handle, "below", cut, []byte("below"))
 	e.put(r.Handle, "above", cut+1, []byte("above"))
 	e.put(r.Handle, "at-end", leo, []byte("at the end"))
-	kept := e.truncate(r.Handle, 1, b, 0, cut)
+	kept, _ := e.truncate(r.Handle, 1, b, 0, cut)
 	check := func(when string) {
 		e.wantBlob(r.Handle, when, "below", cut, []byte("below"))
 		e.wantBlob(r.Handle, when, "above", 0, nil)

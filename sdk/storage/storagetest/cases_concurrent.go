@@ -61,7 +61,7 @@ func concurrentLogs(e *env) {
 		for round := range 6 {
 			epoch := int32(round + 1)
 			b = append(b, e.fill(r.Handle, endOf(b, 0), 8, epoch)...)
-			b = e.truncate(r.Handle, epoch, b, start, b[len(b)-2].BaseOffset)
+			b, _ = e.truncate(r.Handle, epoch, b, start, b[len(b)-2].BaseOffset)
 			e.put(r.Handle, "state", start, []byte(fmt.Sprintf("%d-%d", i, round)))
 			e.must(e.store.Flush(e.ctx, []storage.Handle{r.Handle})[0].Err, "flush")
 			start = b[round].LastOffset
@@ -104,7 +104,7 @@ func concurrentReaders(e *env) {
 			}
 			to := endOf(b, 0) - 1 - e.rng.Int64N(12)
 			to = max(to, start.Load())
-			b = e.truncate(r.Handle, epoch, b, start.Load(), to)
+			b, _ = e.truncate(r.Handle, epoch, b, start.Load(), to)
 			leo.Store(max(endOf(b, 0), start.Load()))
 			if round%5 == 4 {
 				at := b[round].BaseOffset

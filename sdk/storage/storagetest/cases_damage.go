@@ -252,7 +252,7 @@ func full(e *env) {
 	}
 	e.checkLog(h, "in a full store", 0, leo, b)
 	e.trim(h, b[2].BaseOffset, b[2].BaseOffset)
-	b = e.truncate(h, 1, b, 0, b[len(b)-2].BaseOffset)
+	b, _ = e.truncate(h, 1, b, 0, b[len(b)-2].BaseOffset)
 	e.checkLog(h, "trimmed and truncated in a full store", b[2].BaseOffset, endOf(b, 0), b[2:])
 	e.must(e.backing.SetFree(e.ctx, -1), "lift the limit")
 	next := e.batch(endOf(b, 0), 2, 1)

@@ -256,14 +256,8 @@ func (m *model) truncate(e *env) {
 	if to == m.leo {
 		return
 	}
-	leo, err := e.store.Truncate(e.ctx, m.handle, m.epoch, to)
-	e.must(err, fmt.Sprintf("truncate to %d", to))
-	m.batches = slices.Clip(m.batches[:countBelow(m.batches, to)])
-	if want := max(m.start, endOf(m.batches, m.start)); leo != want {
-		e.failf("truncating to %d a log that starts at %d gives LEO %d; the model gives %d", to, m.start, leo, want)
-	}
-	m.leo = leo
-	m.durable = min(m.durable, leo)
+	m.batches, m.leo = e.truncate(m.handle, m.epoch, m.batches, m.start, to)
+	m.durable = min(m.durable, m.leo)
 	m.dropBlobs()
 }
 
