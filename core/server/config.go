@@ -27,6 +27,10 @@ type Config struct {
 	// MaxUnsentBytes is how much may wait to be sent on a connection before no
 	// further request of it is begun.
 	MaxUnsentBytes int64
+	// SocketBytes is the kernel's buffer of each connection and direction. What it
+	// takes of a reply counts as sent, so that it is kept small; 0 leaves it to the
+	// kernel, for long fat networks.
+	SocketBytes int
 	// IdleTimeout closes a connection without requests.
 	IdleTimeout time.Duration
 	// FrameTimeout and WriteTimeout close a connection that moved less than 16
@@ -48,6 +52,7 @@ func DefaultConfig() Config {
 		MaxConnections:  8192,
 		MaxInFlight:     16,
 		MaxUnsentBytes:  1 << 20,
+		SocketBytes:     128 << 10,
 		IdleTimeout:     10 * time.Minute,
 		FrameTimeout:    30 * time.Second,
 		WriteTimeout:    10 * time.Minute,
@@ -89,6 +94,9 @@ func (c Config) Validate() error {
 		if n.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %d is not above 0", n.name, n.value))
 		}
+	}
+	if c.SocketBytes < 0 {
+		errs = append(errs, fmt.Errorf("socket bytes: %d is below 0", c.SocketBytes))
 	}
 	return errors.Join(errs...)
 }

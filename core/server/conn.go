@@ -107,12 +107,10 @@ func (c *conn) report() {
 	c.srv.events.ConnectionClosed(c.from.Listener, reason)
 	args := []any{"listener", c.from.Listener, "remote", c.remote, "reason", string(reason), "err", why}
 	switch reason {
-	case ClosedMemory, ClosedSlow:
-		c.srv.log.Warn("connection closed", args...)
-	case ClosedProtocol, ClosedByHandler:
+	case ClosedSlow, ClosedProtocol, ClosedByHandler:
 		c.srv.log.Info("connection closed", args...)
 	case ClosedByPanic: // logged where it happened
-	default:
+	default: // shortage of memory is logged once for all that it closes
 		c.srv.log.Debug("connection closed", args...)
 	}
 }

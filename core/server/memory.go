@@ -188,13 +188,30 @@ func (s *Server) relieve(ctx context.Context) {
 			return
 		case <-s.pool.short:
 		}
-		for s.relieveOnce(time.Now()) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+		s.relieveShortage(ctx, tick.C)
+	}
+}
+
+// relieveShortage returns when nobody waits any more.
+func (s *Server) relieveShortage(ctx context.Context, tick <-chan time.Time) {
+	since, closed := time.Now(), 0
+	for {
+		waiting, n := s.relieveOnce(time.Now())
+		if closed == 0 && n > 0 {
+			s.log.Warn("memory for clients is short, connections that stall are closed", "bytes", s.pool.shared.Total())
 		}
+		closed += n
+		if !waiting {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+	}
+	if closed > 0 {
+		s.log.Info("memory for clients suffices again", "closed", closed, "after", time.Since(since))
 	}
 }
 
@@ -212,11 +229,11 @@ func first(a, b holder) int {
 	return cmp.Or(cmp.Compare(untried(b), untried(a)), cmp.Compare(b.missing, a.missing), cmp.Compare(b.held.shared, a.held.shared))
 }
 
-// relieveOnce reports whether anybody waits.
-func (s *Server) relieveOnce(now time.Time) bool {
+// relieveOnce reports whether anybody waits, and how many connections it closed.
+func (s *Server) relieveOnce(now time.Time) (waiting bool, closed int) {
 	short := s.pool.shortage()
 	if short.waiters == 0 {
-		return false
+		return false, 0
 	}
 	var stalled, queued []holder
 	for _, c := range s.connections() {
@@ -230,13 +247,11 @@ func (s *Server) relieveOnce(now time.Time) bool {
 			queued = append(queued, holder{c, st.queued, st.missing})
 		}
 	}
-	if closeFirst(stalled, short.wanted, errors.New("it stalled while memory was short")) {
-		return true
+	closed = closeFirst(stalled, short.wanted, errors.New("it stalled while memory was short"))
+	if closed == 0 && now.Sub(short.first.since) > patience*s.cfg.StallTimeout {
+		closed = closeFirst(queued, short.gridlock(), errors.New("memory was short for all that was sent at once"))
 	}
-	if now.Sub(short.first.since) > patience*s.cfg.StallTimeout {
-		closeFirst(queued, short.gridlock(), errors.New("memory was short for all that was sent at once"))
-	}
-	return true
+	return true, closed
 }
 
 // gridlock is what to make room for when those who wait hold what the others
@@ -254,15 +269,13 @@ func (s shortage) gridlock() hold {
 	return room
 }
 
-// closeFirst closes holders until there is room enough, and reports whether it
-// closed any.
-func closeFirst(holders []holder, room hold, why error) bool {
+// closeFirst closes holders until there is room enough, and says how many.
+func closeFirst(holders []holder, room hold, why error) (closed int) {
 	slices.SortFunc(holders, first)
-	closed := false
 	for _, h := range holders {
 		if room.shared > 0 || (room.untried > 0 && h.held.untried > 0) {
 			h.fail(ClosedMemory, why)
-			room, closed = room.minus(h.held), true
+			room, closed = room.minus(h.held), closed+1
 		}
 	}
 	return closed

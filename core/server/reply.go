@@ -200,7 +200,7 @@ func (c *conn) send(batch []*reply) {
 			out = append(out, r.frame)
 		}
 	}
-	sent := c.isFailed() || c.sendAll(out)
+	sent := !c.isFailed() && c.sendAll(out)
 	for _, r := range batch {
 		served := Served{Listener: c.from.Listener, Key: r.header.Key, Version: r.header.Version,
 			Duration: time.Since(r.since), BytesIn: r.bytesIn, BytesOut: len(r.frame)}
