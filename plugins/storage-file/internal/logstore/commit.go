@@ -200,10 +200,7 @@ func (l *log) durableNow() int64 {
 // writeHint rewrites the hint in place. When must is set, it is synced before
 // anything newer counts as durable.
 func (l *log) writeHint(epochs []epochStart, must bool) error {
-	h := hint{Epoch: epochNone, Recovery: l.durableNow()}
-	if n := len(epochs); n > 0 {
-		h.Epoch, h.EpochStart = epochs[n-1].Epoch, epochs[n-1].Start
-	}
+	h := hint{Recovery: l.durableNow(), Epochs: epochs}
 	if _, err := l.hintFile.WriteVecAt([][]byte{h.encode()}, 0); err != nil {
 		return fmt.Errorf("write hint: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,20 +110,29 @@ type swap struct {
 // hint is rewritten in place, and synced only before an append under a new
 // leader epoch is called durable. A damaged one is ignored.
 type hint struct {
-	Epoch      int32 // of the newest entry of the epochs
-	EpochStart int64
 	// Recovery may run ahead of the checkpoint's recovery point.
 	Recovery int64
+	// Epochs are the newest of the log's, noted before the first batch of each
+	// is written.
+	Epochs []epochStart
 }
 
-const hintPayload = 20
+const (
+	hintEpochsMax  = 32
+	hintEpochBytes = 12
+	hintPayload    = 12 + hintEpochsMax*hintEpochBytes // within one sector
+)
 
 func (h hint) encode() []byte {
+	epochs := h.Epochs[max(0, len(h.Epochs)-hintEpochsMax):]
 	b := make([]byte, 0, hintPayload)
-	b = binary.BigEndian.AppendUint32(b, uint32(h.Epoch))
-	b = binary.BigEndian.AppendUint64(b, uint64(h.EpochStart))
 	b = binary.BigEndian.AppendUint64(b, uint64(h.Recovery))
-	return sealed.Encode(hintKind, b)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(epochs)))
+	for _, e := range epochs {
+		b = binary.BigEndian.AppendUint32(b, uint32(e.Epoch))
+		b = binary.BigEndian.AppendUint64(b, uint64(e.Start))
+	}
+	return sealed.Encode(hintKind, b[:hintPayload])
 }
 
 func decodeHint(b []byte) (hint, error) {
@@ -130,14 +140,17 @@ func decodeHint(b []byte) (hint, error) {
 	if err != nil {
 		return hint{}, err
 	}
-	if len(p) != hintPayload {
+	if len(p) != hintPayload || binary.BigEndian.Uint32(p[8:]) > hintEpochsMax {
 		return hint{}, fmt.Errorf("%w: hint of %d bytes", sealed.ErrDamaged, len(p))
 	}
-	return hint{
-		Epoch:      int32(binary.BigEndian.Uint32(p)),
-		EpochStart: int64(binary.BigEndian.Uint64(p[4:])),
-		Recovery:   int64(binary.BigEndian.Uint64(p[12:])),
-	}, nil
+	h := hint{Recovery: int64(binary.BigEndian.Uint64(p))}
+	p, n := p[12:], int(binary.BigEndian.Uint32(p[8:]))
+	for e := range slices.Chunk(p[:n*hintEpochBytes], hintEpochBytes) {
+		h.Epochs = append(h.Epochs, epochStart{
+			Epoch: int32(binary.BigEndian.Uint32(e)), Start: int64(binary.BigEndian.Uint64(e[4:])),
+		})
+	}
+	return h, nil
 }
 
 // readValue reads a sealed file that holds JSON.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -128,3 +129,5 @@ func (r *running) readAll(h storage.Handle, from, to int64) ([][]byte, error) {
 	}
 	return all, nil
 }
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }

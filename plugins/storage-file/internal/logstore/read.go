@@ -154,8 +154,8 @@ func (l *log) readSegment(v *view, i int, offset, upTo int64, room int, atLeastO
 		return nil, 0, false, errMoved
 	}
 	defer seg.Release()
-	_, bytes := v.end(i)
-	r := segmentRead{l: l, v: v, seg: seg, bytes: bytes, offset: offset, upTo: upTo, room: room, atLeastOne: atLeastOne}
+	end, bytes := v.end(i)
+	r := segmentRead{l: l, v: v, seg: seg, bytes: bytes, end: end, offset: offset, upTo: upTo, room: room, atLeastOne: atLeastOne}
 	x := l.indexOf(v, i)
 	pos, first := x.At(offset)
 	err = r.run(pos, first, x.Gapped)
@@ -179,7 +179,7 @@ type segmentRead struct {
 	l            *log
 	v            *view
 	seg          *segment.Segment
-	bytes        int64
+	bytes, end   int64 // of the segment
 	offset, upTo int64
 	room         int
 	atLeastOne   bool
@@ -237,6 +237,11 @@ func (r *segmentRead) take(buf []byte, pos int64, chain *segment.Chain) (used, m
 			return used, 0, err
 		}
 		start, size := used, int(info.Bytes)
+		before := *chain
+		if err := r.follows(chain, info); err != nil {
+			r.keep(buf, from, to)
+			return used, 0, r.damage(pos+int64(start), chain, err)
+		}
 		if info.LastOffset >= r.offset {
 			r.reached = info.LastOffset >= r.upTo
 			r.full = !r.reached && to-max(from, 0)+size > r.room && (from >= 0 || !r.atLeastOne)
@@ -245,10 +250,11 @@ func (r *segmentRead) take(buf []byte, pos int64, chain *segment.Chain) (used, m
 				return used, 0, nil
 			}
 			if start+size > len(buf) {
+				*chain = before // it is read again
 				r.keep(buf, from, to)
 				return used, size, nil
 			}
-			if err := r.verify(buf[start:start+size], pos+int64(start), *chain, info); err != nil {
+			if err := r.verify(buf[start:start+size], pos+int64(start), info.BaseOffset); err != nil {
 				r.keep(buf, from, to)
 				return used, 0, err
 			}
@@ -256,10 +262,6 @@ func (r *segmentRead) take(buf []byte, pos int64, chain *segment.Chain) (used, m
 				from = start
 			}
 			to, r.next = start+size, info.LastOffset+1
-		}
-		if err := chain.Check(info); err != nil {
-			r.keep(buf, from, min(to, start))
-			return used, 0, r.damage(pos+int64(start), chain, err)
 		}
 		used = start + size
 		if used >= len(buf) {
@@ -292,18 +294,22 @@ func (r *segmentRead) batch(b []byte, pos int64, chain *segment.Chain) (recordba
 	return info, nil
 }
 
+// follows checks the batch against its neighbours and the segment's end.
+func (r *segmentRead) follows(chain *segment.Chain, info recordbatch.Info) error {
+	if info.LastOffset >= r.end {
+		return fmt.Errorf("%w: last offset %d in a segment that ends at %d", segment.ErrChain, info.LastOffset, r.end)
+	}
+	return chain.Check(info)
+}
+
 // verify checks a batch that was not checked in this life of the process.
-func (r *segmentRead) verify(b []byte, pos int64, chain segment.Chain, info recordbatch.Info) error {
+func (r *segmentRead) verify(b []byte, pos, offset int64) error {
 	end := pos + int64(len(b))
 	if r.seg.Trusted(pos, end) {
 		return nil
 	}
-	err := recordbatch.CheckCRC(b)
-	if err == nil {
-		err = chain.Check(info)
-	}
-	if err != nil {
-		return r.damage(pos, &chain, err)
+	if err := recordbatch.CheckCRC(b); err != nil {
+		return &segment.Damage{Pos: pos, Offset: offset, Reason: err}
 	}
 	r.seg.Checked(pos, end)
 	return nil

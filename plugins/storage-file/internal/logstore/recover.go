@@ -121,7 +121,7 @@ func (r *recovery) openHint() error {
 	if errors.Is(err, os.ErrNotExist) {
 		var f vfs.File
 		err = r.l.store.reserve.control(func() (err error) {
-			f, err = r.l.store.createFile(r.path(hintName), hint{Epoch: epochNone}.encode())
+			f, err = r.l.store.createFile(r.path(hintName), hint{}.encode())
 			return err
 		})
 		r.l.hintFile, r.changed = f, true
@@ -213,7 +213,9 @@ func (r *recovery) openSegments() error {
 // jump deals with a segment that does not begin where the one before it ends.
 // done: the segment and those after it were cut.
 func (r *recovery) jump(i int, base int64) (done bool, err error) {
-	gapsAllowed := r.index.Gapped || r.l.ckpt.Gaps || !r.hasCkpt
+	// Appends begin a segment where the one before it ends. Only a replacement
+	// leaves a gap between two, and it lies below the recovery point.
+	gapsAllowed := base <= r.point && (r.index.Gapped || r.l.ckpt.Gaps) || !r.hasCkpt
 	switch {
 	case base > r.next && (gapsAllowed || base <= r.l.ckpt.LogStart):
 	case base > r.next && base <= r.point:
@@ -332,10 +334,7 @@ func (r *recovery) epochOf(offset int64) (epoch int32, known bool) {
 	if r.hasCkpt && offset < r.scanFrom {
 		return epochAt(r.l.ckpt.Epochs, offset)
 	}
-	if r.hasHint && r.hint.Epoch != epochNone && offset >= r.hint.EpochStart {
-		return r.hint.Epoch, true
-	}
-	return 0, false
+	return epochAt(r.hint.Epochs, offset)
 }
 
 // cutAt drops what follows the last good batch, past the recovery point.

@@ -82,7 +82,7 @@ func (l *log) eachIn(v *view, i int, offset, upTo int64, f func(storage.BatchInf
 		return errMoved
 	}
 	defer seg.Release()
-	_, bytes := v.end(i)
+	end, bytes := v.end(i)
 	x := l.indexOf(v, i)
 	pos, first := x.At(offset)
 	w := segment.NewWalk(seg.File(), pos, bytes, segment.Chain{
@@ -99,6 +99,8 @@ func (l *log) eachIn(v *view, i int, offset, upTo int64, f func(storage.BatchInf
 			return corrupt(damage.Offset, damage.Reason)
 		case err != nil:
 			return err
+		case info.LastOffset >= end:
+			return corrupt(info.BaseOffset, segment.ErrChain)
 		case info.LastOffset < offset:
 			continue
 		case info.LastOffset >= upTo:

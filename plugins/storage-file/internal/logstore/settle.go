@@ -252,7 +252,7 @@ func (l *log) create(dir string) error {
 		return err
 	}
 	l.segs, l.index = []*segment.Segment{seg}, segment.NewIndex(0)
-	if l.hintFile, err = l.store.createFile(path.Join(dir, hintName), hint{Epoch: epochNone}.encode()); err == nil {
+	if l.hintFile, err = l.store.createFile(path.Join(dir, hintName), hint{}.encode()); err == nil {
 		err = l.writeCheckpoint(stateClean)
 	}
 	if err == nil {

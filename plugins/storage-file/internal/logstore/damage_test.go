@@ -1,0 +1,296 @@
+package logstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// disk is a machine's disk after a store was killed or closed on it, with the
+// batches of its one log.
+type disk struct {
+	fs      *vfs.Mem
+	batches [][]byte
+	file    string // the segment that holds the last batch
+	pos     int64  // of the last batch in it
+}
+
+const (
+	leftKilled  = iota // after kill -9, nothing flushed
+	leftFlushed        // after kill -9, all flushed
+	leftClosed         // after an orderly close
+)
+
+// leave makes a log of two epochs and three segments and leaves it.
+func leave(t testing.TB, how int) *disk {
+	t.Helper()
+	fs := vfs.NewMem(vfs.MemConfig{})
+	s := mustStart(t, fs, testConfig("boot-1"))
+	res := s.mustOpen(t, 1)
+	d := &disk{}
+	at := int64(0)
+	for i := range 12 {
+		epoch := int32(1)
+		if i >= 9 {
+			epoch = 4
+		}
+		b := batch(at, 3, epoch, 200, int64(100+i))
+		if _, err := s.append(request(res.Handle, at, storage.SurvivesProcess, b)); err != nil {
+			t.Fatal(err)
+		}
+		d.batches = append(d.batches, b)
+		at += 3
+	}
+	switch how {
+	case leftFlushed:
+		if r := s.Flush(context.Background(), []storage.Handle{res.Handle})[0]; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	case leftClosed:
+		if err := s.Close(context.Background(), []storage.Handle{res.Handle})[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.fs = fs.AfterKill(vfs.MemConfig{})
+	d.file, d.pos = findBatch(t, d.fs, d.batches[len(d.batches)-1])
+	return d
+}
+
+func logDir() string { return "/store/" + dirName(testID, "topic") }
+
+func findBatch(t testing.TB, fs vfs.FS, b []byte) (name string, pos int64) {
+	t.Helper()
+	entries, err := fs.List(logDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name, ".log") {
+			content, err := vfs.ReadAll(fs, path.Join(logDir(), e.Name), 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := bytes.Index(content, b); i >= 0 {
+				return path.Join(logDir(), e.Name), int64(i)
+			}
+		}
+	}
+	t.Fatal("the batch is not stored")
+	return "", 0
+}
+
+// with returns a copy of the disk, changed.
+func (d *disk) with(t testing.TB, change func(f vfs.File) error) *vfs.Mem {
+	t.Helper()
+	fs := d.fs.AfterKill(vfs.MemConfig{})
+	f, err := fs.Open(d.file, vfs.Existing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := change(f); err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+// visit opens the log, reads all of it, and lets check judge.
+func visit(t testing.TB, fs vfs.FS, check func(res storage.OpenResult, got [][]byte, err error) error) {
+	t.Helper()
+	s, err := start(fs, testConfig("boot-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	res := s.open(testID, 4)
+	if res.Err != nil {
+		t.Fatalf("open: %v", res.Err)
+	}
+	got, err := s.readAll(res.Handle, res.LogStart, res.LEO)
+	if err := check(res, got, err); err != nil {
+		t.Fatal(err)
+	}
+	b := batch(res.LEO, 1, 4, 50, 9000)
+	if _, err := s.append(request(res.Handle, res.LEO, storage.SurvivesMachine, b)); err != nil {
+		t.Fatalf("append: %v", err)
+	}
+}
+
+func same(got, want [][]byte) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%d batches, want %d", len(got), len(want))
+	}
+	for i := range got {
+		if !bytes.Equal(got[i], want[i]) {
+			return fmt.Errorf("batch %d differs", i)
+		}
+	}
+	return nil
+}
+
+// A tail that was cut at any byte is cut there at the next opening (FR-46), and
+// a process that was killed has lost nothing that was acknowledged otherwise.
+func TestTailCutAtEveryByte(t *testing.T) {
+	d := leave(t, leftKilled)
+	last := d.batches[len(d.batches)-1]
+	for n := range int64(len(last)) {
+		fs := d.with(t, func(f vfs.File) error { return f.Truncate(d.pos + n) })
+		visit(t, fs, func(res storage.OpenResult, got [][]byte, err error) error {
+			if err == nil {
+				err = same(got, d.batches[:len(d.batches)-1])
+			}
+			if err == nil && (n > 0) != (res.Cut != "") {
+				err = fmt.Errorf("cut %q", res.Cut)
+			}
+			if err != nil {
+				return fmt.Errorf("cut at byte %d: %w", n, err)
+			}
+			return nil
+		})
+	}
+}
+
+// No bit of the last batch can change unnoticed, those outside the CRC
+// included: past the recovery point the batch is cut, and Open says that a
+// suffix may be lost; below it, it stays and reads say so.
+func TestEveryByteOfLastBatchFlipped(t *testing.T) {
+	for _, how := range []int{leftKilled, leftFlushed, leftClosed} {
+		d := leave(t, how)
+		last := d.batches[len(d.batches)-1]
+		for i := range last {
+			for _, mask := range []byte{0x01, 0x80} {
+				fs := d.with(t, func(f vfs.File) error {
+					_, err := f.WriteVecAt([][]byte{{last[i] ^ mask}}, d.pos+int64(i))
+					return err
+				})
+				visit(t, fs, func(res storage.OpenResult, got [][]byte, err error) error {
+					wrong := same(got, d.batches[:len(d.batches)-1])
+					if how == leftKilled {
+						// A length that grew looks like a write that was cut.
+						grown := i >= 8 && i < 12
+						if wrong == nil && (err != nil || res.Cut == "" || res.Verdict == storage.VerdictIntact && !grown) {
+							wrong = fmt.Errorf("verdict %d, cut %q, %v", res.Verdict, res.Cut, err)
+						}
+					} else if wrong == nil && (!errors.Is(err, storage.ErrCorrupt) || res.LEO != end(last)) {
+						wrong = fmt.Errorf("LEO %d: %v", res.LEO, err)
+					}
+					if wrong != nil {
+						return fmt.Errorf("left %d, byte %d ^ %#x: %w", how, i, mask, wrong)
+					}
+					return nil
+				})
+			}
+		}
+	}
+}
+
+// Damage in the midst of the log, in a segment that no longer grows.
+func TestDamageInTheMiddle(t *testing.T) {
+	for _, how := range []int{leftKilled, leftFlushed, leftClosed} {
+		d := leave(t, how)
+		const victim = 4
+		d.file, d.pos = findBatch(t, d.fs, d.batches[victim])
+		for i := range d.batches[victim] {
+			fs := d.with(t, func(f vfs.File) error {
+				_, err := f.WriteVecAt([][]byte{{d.batches[victim][i] ^ 0x11}}, d.pos+int64(i))
+				return err
+			})
+			visit(t, fs, func(res storage.OpenResult, got [][]byte, err error) error {
+				wrong := same(got, d.batches[:victim])
+				switch {
+				case wrong != nil:
+				case errors.Is(err, storage.ErrCorrupt):
+					// A segment that was rolled may be below the recovery point at any time.
+				case how != leftKilled || err != nil || res.Verdict == storage.VerdictIntact:
+					wrong = fmt.Errorf("LEO %d, verdict %d: %v", res.LEO, res.Verdict, err)
+				}
+				if wrong != nil {
+					return fmt.Errorf("left %d, byte %d: %w", how, i, wrong)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// Length fields that cannot be (FR-47).
+func TestWrongLengths(t *testing.T) {
+	d := leave(t, leftKilled)
+	for _, length := range []int32{0, -1, 1, 48, 1<<31 - 1, -1 << 31} {
+		fs := d.with(t, func(f vfs.File) error {
+			_, err := f.WriteVecAt([][]byte{binary.BigEndian.AppendUint32(nil, uint32(length))}, d.pos+8)
+			return err
+		})
+		visit(t, fs, func(_ storage.OpenResult, got [][]byte, err error) error {
+			return errors.Join(err, same(got, d.batches[:len(d.batches)-1]))
+		})
+	}
+}
+
+// A hole is remembered: reads meet it after further openings, and what was
+// appended after it is there.
+func TestHoleStays(t *testing.T) {
+	d := leave(t, leftFlushed)
+	last := d.batches[len(d.batches)-1]
+	fs := d.with(t, func(f vfs.File) error { return f.Truncate(d.pos + 30) })
+	for range 3 {
+		s := mustStart(t, fs, testConfig("boot-1"))
+		res := s.mustOpen(t, 4)
+		if res.LEO < end(last) {
+			t.Fatalf("LEO %d, below the recovery point", res.LEO)
+		}
+		if _, err := s.readAll(res.Handle, parse(last).BaseOffset, res.LEO); !errors.Is(err, storage.ErrCorrupt) {
+			t.Fatalf("read in the hole: %v", err)
+		}
+		if _, err := s.append(request(res.Handle, res.LEO, storage.SurvivesProcess, batch(res.LEO, 1, 4, 10, 1))); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.readAll(res.Handle, end(last), res.LEO+1); err != nil || len(got) == 0 {
+			t.Fatalf("read after the hole: %d batches, %v", len(got), err)
+		}
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A log start above the end of the log is repaired by beginning there (FR-73).
+func TestLogStartAboveEnd(t *testing.T) {
+	d := leave(t, leftKilled)
+	c, err := readValue[checkpoint](d.fs, logDir()+"/"+checkpointName, checkpointKind, checkpointMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.LogStart = 1000
+	if err := writeValue(d.fs, logDir()+"/"+checkpointName, checkpointKind, c); err != nil {
+		t.Fatal(err)
+	}
+	visit(t, d.fs, func(res storage.OpenResult, got [][]byte, err error) error {
+		if err != nil || len(got) > 0 || res.LogStart != 1000 || res.LEO != 1000 {
+			return fmt.Errorf("log %d to %d, %d batches, %w", res.LogStart, res.LEO, len(got), err)
+		}
+		return nil
+	})
+}
+
+// A log without its small files still opens, with all its batches.
+func TestSmallFilesMissing(t *testing.T) {
+	for _, how := range []int{leftKilled, leftClosed} {
+		for _, name := range []string{checkpointName, hintName, metaName} {
+			d := leave(t, how)
+			if err := d.fs.Remove(logDir() + "/" + name); err != nil {
+				t.Fatal(err)
+			}
+			visit(t, d.fs, func(_ storage.OpenResult, got [][]byte, err error) error {
+				return errors.Join(err, same(got, d.batches))
+			})
+		}
+	}
+}
