@@ -132,10 +132,21 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 	}
 	ask.MaxBytes = max(0, ask.MaxBytes)
 	ask.MinBytes = min(max(0, int(f.req.MinBytes)), ask.MaxBytes)
-	var at []int
+	at := make([]int, 0, len(f.want))
+	ask.Partitions = make([]model.FetchPartition, 0, len(f.want))
+	var t *image.Topic
+	var denied error
 	for i, w := range f.want {
-		t, err := h.readable(ctx, from, f, w)
+		if i == 0 || w.key.id != f.want[i-1].key.id || w.key.name != f.want[i-1].key.name {
+			t, denied = h.readable(ctx, from, f, w.key)
+		}
 		f.topics[i] = t
+		err := denied
+		if err == nil {
+			if _, ok := partition(t, w.key.index); !ok {
+				err = model.ErrUnknownTopicOrPartition
+			}
+		}
 		if err != nil {
 			f.got[i] = model.Fetched{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err}
 			ask.MaxWait = 0
@@ -162,26 +173,24 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 	}
 }
 
-func (h *Handler) readable(ctx context.Context, from caller, f *fetching, w fetchPartition) (*image.Topic, error) {
+// readable finds a topic and says whether the client may read it.
+func (h *Handler) readable(ctx context.Context, from caller, f *fetching, k fetchKey) (*image.Topic, error) {
 	var t *image.Topic
 	var ok bool
 	if f.req.Version >= idFetchVersion {
-		if t, ok = f.img.Topic(w.key.id); !ok {
+		if t, ok = f.img.Topic(k.id); !ok {
 			return nil, model.ErrUnknownTopicID
 		}
 		if !h.mayTopic(ctx, from, security.OpRead, t.Name) {
 			return nil, model.ErrTopicAuthorization
 		}
 	} else {
-		if !h.mayTopic(ctx, from, security.OpRead, w.key.name) {
+		if !h.mayTopic(ctx, from, security.OpRead, k.name) {
 			return nil, model.ErrTopicAuthorization
 		}
-		if t, ok = f.img.TopicByName(w.key.name); !ok {
+		if t, ok = f.img.TopicByName(k.name); !ok {
 			return nil, model.ErrUnknownTopicOrPartition
 		}
-	}
-	if _, ok = partition(t, w.key.index); !ok {
-		return t, model.ErrUnknownTopicOrPartition
 	}
 	return t, nil
 }

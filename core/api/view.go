@@ -110,12 +110,16 @@ func numbers(ids []model.NodeID) []int32 {
 	return out
 }
 
-// set are the properties that somebody set, which stand in for topic settings.
+// set are the properties that somebody set and that stand in for topic settings.
 // Defaults are not among them: those of topics are the topic's own.
 func set(properties map[string]Property) map[string]string {
 	out := make(map[string]string)
 	for name, p := range properties {
-		if !p.Default {
+		d, key, ok := topicconfig.LookupBroker(name)
+		if !ok || p.Default {
+			continue
+		}
+		if v, _, _ := d.FromBroker(map[string]string{key.Name: p.Value}); d.Check(v) == nil {
 			out[name] = p.Value
 		}
 	}
@@ -137,7 +141,8 @@ func newConfigCache(properties map[string]Property) *configCache {
 }
 
 // of resolves a topic's settings. What is in the image was validated before it
-// got there; should it not resolve, the topic works by the defaults.
+// got there; should it not resolve all the same, the topic works by its own
+// settings alone, or by the defaults.
 func (c *configCache) of(img *image.Image, t *image.Topic) topicconfig.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,6 +153,9 @@ func (c *configCache) of(img *image.Image, t *image.Topic) topicconfig.Config {
 		return cfg
 	}
 	cfg, err := img.TopicConfig(t.Name, c.static)
+	if err != nil {
+		cfg, err = topicconfig.Resolve(nil, img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
+	}
 	if err != nil {
 		cfg, _ = topicconfig.Resolve(nil, nil)
 	}

@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/security"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// nothing answers appends and fetches at once, so that only the edge is measured.
+type nothing struct{ model.Partitions }
+
+func (nothing) Append(_ context.Context, _ model.Append, done func(model.Appended)) {
+	done(model.Appended{})
+}
+
+func (nothing) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
+	return make([]model.Fetched, len(f.Partitions))
+}
+
+func benchHandler(b *testing.B, partitions int) *Handler {
+	c := newCluster(b)
+	c.topic("orders", slices.Repeat([]model.NodeID{self}, partitions)...)
+	return newHandler(c, func(_ *Config, d *Deps) { d.Partitions, d.Authorizer = nothing{}, security.AllowAll{} })
+}
+
+func BenchmarkProduce(b *testing.B) {
+	for _, size := range []int{100, 16 << 10} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			h := benchHandler(b, 1)
+			data := records(b, batch.Options{}, strings.Repeat("x", size))
+			req := toProduce(map[string][]byte{"orders-0": data})
+			req.Version = 9
+			call := callOf(req)
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if reply := h.Begin(b.Context(), call)(b.Context()); failure(reply.Response) != nil {
+					b.Fatal(reply)
+				}
+			}
+		})
+	}
+}
+
+// A session over many partitions, of which none has news.
+func BenchmarkFetchSession(b *testing.B) {
+	const partitions = 1000
+	h := benchHandler(b, partitions)
+	var names []string
+	for i := range partitions {
+		names = append(names, fmt.Sprintf("orders-%d", i))
+	}
+	req := toFetch(names...)
+	req.SessionEpoch = 0
+	session := ask[*kmsg.FetchResponse](b, h, 12, req).SessionID
+	epoch := int32(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		epoch++
+		next := follow(session, epoch)
+		next.Version = 12
+		if reply := h.Begin(b.Context(), callOf(next))(b.Context()); reply.Response.(*kmsg.FetchResponse).ErrorCode != 0 {
+			b.Fatal(reply)
+		}
+	}
+}
