@@ -1,0 +1,511 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// host is the log around a machine: it commits what is proposed, in order, when
+// it is told to.
+type host struct {
+	machine   *Machine
+	img       *image.Image
+	proposals []Proposal
+	answers   map[CommandID]Answer
+	next      CommandID
+	ops       map[CommandID]string
+}
+
+func newHost(t testing.TB, cfg Config, cluster image.Cluster) *host {
+	img, err := image.FromRecords(1, &image.ClusterRecord{Cluster: cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(cfg, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &host{machine: m, img: img, answers: map[CommandID]Answer{}, ops: map[CommandID]string{}}
+}
+
+func (h *host) step(in Input) (answered []CommandID) {
+	var out Effects
+	h.machine.Step(in, &out)
+	h.proposals = append(h.proposals, out.Propose...)
+	for _, r := range out.Respond {
+		h.answers[r.ID] = r.Answer
+		answered = append(answered, r.ID)
+	}
+	return answered
+}
+
+func (h *host) command(op Op) (CommandID, []CommandID) {
+	h.next++
+	return h.next, h.step(Command{h.next, op})
+}
+
+// commit replays the oldest proposal, through the codec as the log does.
+func (h *host) commit(t testing.TB) []CommandID {
+	p := h.proposals[0]
+	h.proposals = h.proposals[1:]
+	records, err := image.DecodeBatch(image.AppendBatch(nil, p.Records))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := image.NewDelta(h.img, h.img.Offset+1)
+	for _, r := range records {
+		if err := d.Apply(r); err != nil {
+			t.Fatalf("proposal %d: %v", p.ID, err)
+		}
+	}
+	h.img = d.Image()
+	return h.step(Committed{p.ID, h.img})
+}
+
+// do runs a command until it is answered.
+func (h *host) do(t testing.TB, op Op) Answer {
+	t.Helper()
+	id, _ := h.command(op)
+	for len(h.proposals) > 0 {
+		h.commit(t)
+	}
+	a, ok := h.answers[id]
+	if !ok {
+		t.Fatalf("%T was not answered", op)
+	}
+	return a
+}
+
+// Sentinels by the names of their Kafka codes, for the stories.
+var codes = []struct {
+	err  error
+	name string
+}{
+	{model.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION"}, {model.ErrTopicExists, "TOPIC_ALREADY_EXISTS"},
+	{model.ErrInvalidPartitions, "INVALID_PARTITIONS"}, {model.ErrInvalidReplication, "INVALID_REPLICATION_FACTOR"},
+	{model.ErrInvalidAssignment, "INVALID_REPLICA_ASSIGNMENT"}, {model.ErrInvalidConfig, "INVALID_CONFIG"},
+	{model.ErrInvalidRequest, "INVALID_REQUEST"}, {model.ErrPolicyViolation, "POLICY_VIOLATION"},
+	{model.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION"}, {model.ErrUnknownTopicID, "UNKNOWN_TOPIC_ID"},
+	{model.ErrNotController, "NOT_CONTROLLER"},
+}
+
+func code(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.name + ": " + err.Error()
+		}
+	}
+	return "no code: " + err.Error()
+}
+
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var s *story
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "cluster" {
+				s = newStory(t, d)
+				return ""
+			}
+			return s.run(t, d)
+		})
+	})
+}
+
+// story is a host whose commands come from a file.
+type story struct {
+	*host
+	held bool
+}
+
+func newStory(t *testing.T, d *datadriven.TestData) *story {
+	cfg := DefaultConfig()
+	cluster := image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}
+	cfg.Strict = d.HasArg("strict")
+	d.MaybeScanArgs(t, "request-max", &cfg.RequestPartitionsMax)
+	d.MaybeScanArgs(t, "cluster-max", &cfg.ClusterPartitionsMax)
+	s := &story{host: newHost(t, cfg, cluster)}
+	if !d.HasArg("not-leading") {
+		s.step(Lead{s.img})
+	}
+	return s
+}
+
+func (s *story) run(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "hold":
+		s.held = true
+		return ""
+	case "commit":
+		if d.HasArg("all") {
+			s.held = false
+		}
+		return s.settle(t, s.commit(t))
+	case "lead":
+		s.step(Lead{s.img})
+		return ""
+	case "resign":
+		s.proposals = nil
+		return s.show(s.step(Resign{}))
+	case "topics":
+		return s.topics()
+	case "removed":
+		var b strings.Builder
+		for r := range s.img.RemovedTopics() {
+			fmt.Fprintf(&b, "%s in %d directories\n", r.Name, len(r.Directories))
+		}
+		return b.String()
+	}
+	var answered []CommandID
+	// One line of input is one command, so that several can be in flight.
+	for line := range strings.SplitSeq(d.Input, "\n") {
+		words := strings.Fields(line)
+		if d.Cmd != "do" || len(words) == 0 {
+			d.Fatalf(t, "unknown command %s %q", d.Cmd, line)
+		}
+		id, got := s.command(s.op(t, words))
+		s.ops[id] = words[0]
+		answered = append(answered, got...)
+	}
+	return s.settle(t, answered)
+}
+
+func (s *story) settle(t *testing.T, answered []CommandID) string {
+	for !s.held && len(s.proposals) > 0 {
+		answered = append(answered, s.commit(t)...)
+	}
+	return s.show(answered)
+}
+
+func (s *story) show(answered []CommandID) string {
+	var b strings.Builder
+	for _, id := range answered {
+		a := s.answers[id]
+		fmt.Fprintf(&b, "%d %s:", id, s.ops[id])
+		switch {
+		case a.Err != nil:
+			fmt.Fprintf(&b, " %s", code(a.Err))
+		case a.Topics != nil:
+			for _, r := range a.Topics {
+				fmt.Fprintf(&b, "\n  %q %d partitions, %d replicas: %s", r.Name, r.Partitions, r.ReplicationFactor, code(r.Err))
+			}
+		case a.Errs != nil:
+			for _, err := range a.Errs {
+				fmt.Fprintf(&b, "\n  %s", code(err))
+			}
+		case a.ProducerIDs.Count != 0:
+			fmt.Fprintf(&b, " from %d, %d IDs", a.ProducerIDs.First, a.ProducerIDs.Count)
+		case a.Epoch != 0:
+			fmt.Fprintf(&b, " epoch %d", a.Epoch)
+		default:
+			b.WriteString(" ok")
+		}
+		b.WriteByte('\n')
+	}
+	if len(s.proposals) > 0 {
+		fmt.Fprintf(&b, "in flight: %d\n", len(s.proposals))
+	}
+	return b.String()
+}
+
+func (s *story) topics() string {
+	var b strings.Builder
+	for t := range s.img.Topics() {
+		fmt.Fprintf(&b, "%s target=%d min-isr=%d %v\n", t.Name, t.ReplicationFactorTarget, s.img.MinISR(t.Name),
+			s.img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
+		for n := range t.Partitions {
+			p := &t.Partitions[n]
+			fmt.Fprintf(&b, "  %d replicas=%v isr=%v leader=%d leader-epoch=%d partition-epoch=%d effective-min-isr=%d\n",
+				n, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch, s.img.EffectiveMinISR(t, p))
+		}
+	}
+	return b.String()
+}
+
+// op reads one command: a verb and key=value words.
+func (s *story) op(t *testing.T, words []string) Op {
+	args := map[string]string{}
+	var list []string
+	for _, w := range words[1:] {
+		if k, v, ok := strings.Cut(w, "="); ok {
+			args[k] = v
+			continue
+		}
+		list = append(list, w)
+	}
+	number := func(key string, none int) int {
+		if args[key] == "" {
+			return none
+		}
+		n, err := strconv.Atoi(args[key])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	epoch := func() model.BrokerEpoch {
+		if b, ok := s.img.Broker(model.NodeID(number("id", 0))); ok {
+			return model.BrokerEpoch(number("epoch", int(b.Epoch)))
+		}
+		return model.BrokerEpoch(number("epoch", 0))
+	}
+	switch words[0] {
+	case "register":
+		id := number("id", 0)
+		return RegisterBroker{Registration{
+			NodeID: model.NodeID(id), Incarnation: [16]byte{byte(number("life", 1))}, Rack: args["rack"],
+			Directories: []model.DirectoryID{{byte(number("dir", id+1))}},
+		}}
+	case "fence", "unfence":
+		return FenceBroker{ID: model.NodeID(number("id", 0)), Epoch: epoch(), Fenced: words[0] == "fence"}
+	case "unregister":
+		return UnregisterBroker{ID: model.NodeID(number("id", 0)), Epoch: epoch()}
+	case "create":
+		op := CreateTopics{ValidateOnly: args["validate-only"] != ""}
+		for _, name := range list {
+			op.Topics = append(op.Topics, model.NewTopic{
+				Name: strings.Trim(name, `"`), Partitions: int32(number("partitions", -1)), ReplicationFactor: int16(number("rf", -1)),
+				Assignment: assignment(t, args["assign"]), Configs: configs(args["config"]),
+			})
+		}
+		return op
+	case "delete":
+		var op DeleteTopics
+		for _, name := range list {
+			ref := model.TopicRef{Name: name}
+			if name == "unknown-id" {
+				ref = model.TopicRef{ID: model.TopicID{1}}
+			} else if after, ok := strings.CutPrefix(name, "id:"); ok {
+				topic, _ := s.img.TopicByName(after)
+				ref = model.TopicRef{ID: topic.ID}
+			}
+			op.Topics = append(op.Topics, ref)
+		}
+		return op
+	case "grow":
+		op := CreatePartitions{ValidateOnly: args["validate-only"] != ""}
+		for _, name := range list {
+			more := model.MorePartitions{Topic: name, Count: int32(number("count", 0))}
+			if m := assignment(t, args["assign"]); m != nil {
+				for i := range int32(len(m)) {
+					more.Assignment = append(more.Assignment, m[i])
+				}
+			}
+			op.More = append(op.More, more)
+		}
+		return op
+	case "alter":
+		return alter(args, list)
+	case "producer-ids":
+		return AllocateProducerIDs{}
+	case "confirm":
+		r := slices.Collect(s.img.RemovedTopics())
+		return ConfirmRemoval{Directory: model.DirectoryID{byte(number("dir", 0))}, Topics: []model.TopicID{r[0].ID}}
+	}
+	t.Fatalf("unknown operation %v", words)
+	return nil
+}
+
+// assignment reads 1,2/2,3 as the replicas of partitions 0 and 1; 7:1,2 says the
+// index.
+func assignment(t *testing.T, s string) map[int32][]model.NodeID {
+	if s == "" {
+		return nil
+	}
+	m := map[int32][]model.NodeID{}
+	for i, part := range strings.Split(s, "/") {
+		index := int32(i)
+		if at, rest, ok := strings.Cut(part, ":"); ok {
+			n, err := strconv.Atoi(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			index, part = int32(n), rest
+		}
+		m[index] = nil
+		for _, id := range strings.FieldsFunc(part, func(r rune) bool { return r == ',' }) {
+			n, err := strconv.Atoi(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m[index] = append(m[index], model.NodeID(n))
+		}
+	}
+	return m
+}
+
+// configs reads a:1;b:2; a key without a value is null.
+func configs(s string) map[string]*string {
+	m := map[string]*string{}
+	for pair := range strings.SplitSeq(s, ";") {
+		if k, v, ok := strings.Cut(pair, ":"); ok {
+			m[k] = &v
+		} else if pair != "" {
+			m[pair] = nil
+		}
+	}
+	return m
+}
+
+// alter reads topic or broker, and key+value, key-value, key:value (set), !key
+// (delete) or key (set to null) words.
+func alter(args map[string]string, list []string) Op {
+	c := model.ConfigChange{Replace: args["replace"] != ""}
+	switch {
+	case args["type"] != "":
+		c.Resource.Type = model.ResourceType(len(args["type"]))
+	case args["topic"] != "":
+		c.Resource = model.Resource{Type: model.ResourceTopic, Name: args["topic"]}
+	default:
+		c.Resource = model.Resource{Type: model.ResourceBroker, Name: args["broker"]}
+	}
+	for _, w := range list {
+		op := model.ConfigOp{Key: w}
+		if key, ok := strings.CutPrefix(w, "!"); ok {
+			op = model.ConfigOp{Key: key, Kind: model.ConfigDelete}
+		}
+		for sep, kind := range map[string]model.ConfigOpKind{":": model.ConfigSet, "+": model.ConfigAppend, "~": model.ConfigSubtract} {
+			if k, v, ok := strings.Cut(w, sep); ok {
+				op = model.ConfigOp{Key: k, Kind: kind, Value: &v}
+			}
+		}
+		c.Ops = append(c.Ops, op)
+	}
+	changes := []model.ConfigChange{c}
+	if args["twice"] != "" {
+		changes = append(changes, c)
+	}
+	return AlterConfigs{Changes: changes, ValidateOnly: args["validate-only"] != ""}
+}
+
+// Whatever is asked in whatever order, every proposal fits, every command is
+// answered once, never before what it proposed, and the registrations stay sound.
+func TestAnyCommands(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := DefaultConfig()
+		cfg.RequestPartitionsMax, cfg.ClusterPartitionsMax = 20, 60
+		cfg.Strict = rapid.Bool().Draw(rt, "strict")
+		h := newHost(t, cfg, image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2})
+		h.step(Lead{h.img})
+		answered := map[CommandID]int{}
+		note := func(ids []CommandID) {
+			for _, id := range ids {
+				answered[id]++
+			}
+		}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch n := rapid.IntRange(0, 20).Draw(rt, "step"); {
+			case n < 7 && len(h.proposals) > 0:
+				note(h.commit(t))
+				checkSound(rt, h.img)
+			case n == 20:
+				h.proposals = nil
+				note(h.step(Resign{}))
+				h.step(Lead{h.img})
+			default:
+				proposed := h.machine.lastProposal
+				id, now := h.command(anyOp(h.img).Draw(rt, "op"))
+				note(now)
+				if h.machine.lastProposal > proposed && slices.Contains(now, id) {
+					rt.Fatalf("command %d was answered before its proposal was committed", id)
+				}
+			}
+		}
+		for len(h.proposals) > 0 {
+			note(h.commit(t))
+		}
+		for id := range h.next {
+			if answered[id+1] != 1 {
+				rt.Fatalf("command %d was answered %d times", id+1, answered[id+1])
+			}
+		}
+	})
+}
+
+func checkSound(t *rapid.T, img *image.Image) {
+	for topic := range img.Topics() {
+		for n, p := range topic.Partitions {
+			distinct := slices.Compact(slices.Sorted(slices.Values(p.Replicas)))
+			switch {
+			case len(distinct) != len(p.Replicas):
+				t.Fatalf("%s-%d: replicas %v", topic.Name, n, p.Replicas)
+			case len(p.ISR) == 0:
+				t.Fatalf("%s-%d: no in-sync replica is known", topic.Name, n)
+			case p.Leader != model.NoNode && !slices.Contains(p.ISR, p.Leader):
+				t.Fatalf("%s-%d: leader %d is not in sync: %v", topic.Name, n, p.Leader, p.ISR)
+			case p.LeaderEpoch > model.LeaderEpoch(p.PartitionEpoch):
+				t.Fatalf("%s-%d: leader epoch %d, partition epoch %d", topic.Name, n, p.LeaderEpoch, p.PartitionEpoch)
+			}
+			if b, ok := img.Broker(p.Leader); p.Leader != model.NoNode && (!ok || b.Fenced) {
+				t.Fatalf("%s-%d: leader %d is not alive", topic.Name, n, p.Leader)
+			}
+		}
+	}
+}
+
+func anyOp(img *image.Image) *rapid.Generator[Op] {
+	return rapid.Custom(func(t *rapid.T) Op {
+		name := rapid.SampledFrom([]string{"a", "b", "c.d", "c_d", "", "bad name"}).Draw(t, "name")
+		id := model.NodeID(rapid.IntRange(0, 3).Draw(t, "broker"))
+		var epoch model.BrokerEpoch
+		if b, ok := img.Broker(id); ok {
+			epoch = b.Epoch
+		}
+		nodes := rapid.SliceOfN(rapid.Int32Range(0, 4), 0, 3)
+		switch rapid.IntRange(0, 11).Draw(t, "op") {
+		case 0, 1, 2:
+			topic := model.NewTopic{Name: name, Partitions: rapid.Int32Range(-2, 8).Draw(t, "partitions"), ReplicationFactor: rapid.Int16Range(-2, 4).Draw(t, "rf")}
+			if rapid.IntRange(0, 3).Draw(t, "by hand") == 0 {
+				topic.Partitions, topic.ReplicationFactor, topic.Assignment = -1, -1, map[int32][]model.NodeID{0: nodeIDs(nodes.Draw(t, "replicas"))}
+			}
+			if rapid.Bool().Draw(t, "unclean") {
+				v := "true"
+				topic.Configs = map[string]*string{uncleanKey: &v}
+			}
+			return CreateTopics{Topics: []model.NewTopic{topic, {Name: "other", Partitions: 1, ReplicationFactor: 1}}, ValidateOnly: rapid.Bool().Draw(t, "validate only")}
+		case 3:
+			return DeleteTopics{Topics: []model.TopicRef{{Name: name}}}
+		case 4:
+			more := model.MorePartitions{Topic: name, Count: rapid.Int32Range(-1, 9).Draw(t, "count")}
+			if rapid.Bool().Draw(t, "by hand") {
+				more.Assignment = [][]model.NodeID{nodeIDs(nodes.Draw(t, "replicas"))}
+			}
+			return CreatePartitions{More: []model.MorePartitions{more}}
+		case 5:
+			v := rapid.SampledFrom([]string{"1", "compact", "true"}).Draw(t, "value")
+			return AlterConfigs{Changes: []model.ConfigChange{{
+				Resource: model.Resource{Type: model.ResourceTopic, Name: name}, Replace: rapid.Bool().Draw(t, "replace"),
+				Ops: []model.ConfigOp{{Key: rapid.SampledFrom([]string{"retention.ms", "cleanup.policy", uncleanKey}).Draw(t, "key"), Kind: model.ConfigOpKind(rapid.IntRange(0, 4).Draw(t, "kind")), Value: &v}},
+			}}}
+		case 6, 7:
+			return RegisterBroker{Registration{NodeID: id, Incarnation: [16]byte{rapid.Byte().Draw(t, "life")}, Directories: []model.DirectoryID{{byte(id) + 1}}}}
+		case 8, 9:
+			return FenceBroker{ID: id, Epoch: epoch, Fenced: rapid.Bool().Draw(t, "fenced")}
+		case 10:
+			return UnregisterBroker{ID: id, Epoch: epoch}
+		default:
+			return AllocateProducerIDs{}
+		}
+	})
+}
+
+func nodeIDs(raw []int32) []model.NodeID {
+	var ids []model.NodeID
+	for _, n := range raw {
+		ids = append(ids, model.NodeID(n))
+	}
+	return ids
+}
