@@ -31,6 +31,7 @@ type restartable struct {
 	disk    *memstore.Disk
 	opt     memstore.Options
 	current atomic.Pointer[memstore.Store]
+	blobs   atomic.Int64 // blobs that were stored and not empty
 }
 
 func newRestartable(t testing.TB, opt memstore.Options) *restartable {
@@ -86,7 +87,11 @@ func (r *restartable) FindTimestamp(ctx context.Context, q storage.TimestampQuer
 	return r.current.Load().FindTimestamp(ctx, q)
 }
 func (r *restartable) PutBlob(ctx context.Context, h storage.Handle, name string, b storage.Blob) error {
-	return r.current.Load().PutBlob(ctx, h, name, b)
+	err := r.current.Load().PutBlob(ctx, h, name, b)
+	if err == nil && len(b.Data) > 0 {
+		r.blobs.Add(1)
+	}
+	return err
 }
 func (r *restartable) GetBlob(ctx context.Context, h storage.Handle, name string) (storage.Blob, bool, error) {
 	return r.current.Load().GetBlob(ctx, h, name)
