@@ -28,6 +28,8 @@ type childRunner struct {
 	args   []string
 	env    []string
 	logger *slog.Logger
+	// socketDir was made by go-plugin for the child's socket.
+	socketDir string
 
 	stdoutLog     *forwarder // what the plugin prints after the handshake
 	stderrLog     *forwarder
@@ -75,8 +77,9 @@ func filterEnv(environ, allowed []string) []string {
 	return out
 }
 
-// adopt takes the variables of the handshake.
-func (r *childRunner) adopt(env []string) {
+// adopt takes the variables of the handshake, and the socket's directory.
+func (r *childRunner) adopt(env []string, socketDir string) {
+	r.socketDir = socketDir
 	r.env = append(append(r.env, env...), stdinWatchKey+"=1")
 }
 

@@ -133,7 +133,7 @@ func (l *lane) send(ctx context.Context, stream grpc.ClientStream) {
 		var p packer
 		for more := true; more; {
 			if l.alive(c) {
-				pack(&p, appendRequest, &c.req)
+				pack(&p, requestBytesMax(&c.req), appendRequest, &c.req)
 			}
 			if p.bytes >= coalesceBytes {
 				break

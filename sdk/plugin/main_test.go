@@ -51,6 +51,11 @@ func roles() map[string]func() error {
 			log := plugin.NewLogger(os.Stderr, nil)
 			log.Warn("talking", "topic", "orders", "partition", 3)
 			log.Info("environment", "names", strings.Join(envNames(), ","))
+			dir, err := os.Stat(os.Getenv("PLUGIN_UNIX_SOCKET_DIR"))
+			if err != nil {
+				return err
+			}
+			log.Info("socket directory", "mode", dir.Mode().String())
 			return plugin.ServeStorage(memstore.NewProvider(memstore.Options{}))
 		},
 		roleSink:   func() error { return plugin.ServeStorage(sink{}) },

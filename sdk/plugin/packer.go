@@ -6,41 +6,72 @@ import "google.golang.org/grpc/mem"
 // a part of its own would cost more than the copy.
 const copyBytesMax = 4 << 10
 
+// chunkBytes is how much heads and small data are gathered into one buffer. It
+// is a size that gRPC's pool has, and holds the largest unit but for many infos.
+const chunkBytes = 32 << 10
+
 // packer gathers units into the value of one frame. Its zero value is empty.
 type packer struct {
-	out     mem.BufferSlice
-	scratch []byte // heads, and small data
-	start   int    // what of scratch is in out already
-	bytes   int    // of the value
+	out   mem.BufferSlice
+	chunk *[]byte // from the pool; what follows start is not in out yet
+	root  mem.Buffer
+	start int
+	bytes int // of the value
 }
 
-// pack adds a unit: what encode writes, then the data that it returns. Data of
-// more than copyBytesMax is not copied: it must not change until gRPC has
-// written it.
-func pack[U any](p *packer, encode func([]byte, *U) (out, data []byte), u *U) {
-	before := len(p.scratch)
-	var data []byte
-	p.scratch, data = encode(p.scratch, u)
-	p.bytes += len(p.scratch) - before + len(data)
+// pack adds a unit of at most so many bytes without its data: what encode
+// writes, then the data that it returns. Data of more than copyBytesMax is not
+// copied: it must not change until gRPC has written it.
+func pack[U any](p *packer, bytesMax int, encode func([]byte, *U) (out, data []byte), u *U) {
+	p.reserve(bytesMax + copyBytesMax)
+	before := len(*p.chunk)
+	out, data := encode(*p.chunk, u)
 	if len(data) <= copyBytesMax {
-		p.scratch = append(p.scratch, data...)
+		out = append(out, data...)
+	}
+	*p.chunk = out
+	p.bytes += len(out) - before
+	if len(data) > copyBytesMax {
+		p.cut()
+		p.out = append(p.out, mem.SliceBuffer(data))
+		p.bytes += len(data)
+	}
+}
+
+// reserve makes room in the chunk, if need be with a new one.
+func (p *packer) reserve(n int) {
+	if p.chunk != nil && cap(*p.chunk)-len(*p.chunk) >= n {
 		return
 	}
-	p.cut()
-	p.out = append(p.out, mem.SliceBuffer(data))
+	p.close()
+	p.chunk = mem.DefaultBufferPool().Get(max(n, chunkBytes))
+	*p.chunk = (*p.chunk)[:0]
 }
 
-// cut makes a part of what scratch has gathered. Growing scratch later leaves
-// the part where it is.
+// cut makes a part of what the chunk has gathered.
 func (p *packer) cut() {
-	if p.start < len(p.scratch) {
-		p.out = append(p.out, mem.SliceBuffer(p.scratch[p.start:]))
-		p.start = len(p.scratch)
+	if p.chunk == nil || p.start == len(*p.chunk) {
+		return
 	}
+	if p.root == nil {
+		whole := (*p.chunk)[:cap(*p.chunk)]
+		p.root = mem.NewBuffer(&whole, mem.DefaultBufferPool())
+	}
+	p.out = append(p.out, p.root.Slice(p.start, len(*p.chunk)))
+	p.start = len(*p.chunk)
+}
+
+// close gives the chunk to its parts: it goes back to the pool with the last.
+func (p *packer) close() {
+	p.cut()
+	if p.root != nil {
+		p.root.Free()
+	}
+	p.chunk, p.root, p.start = nil, nil, 0
 }
 
 // parts returns the frame's value. The packer is used up.
 func (p *packer) parts() mem.BufferSlice {
-	p.cut()
+	p.close()
 	return p.out
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
-	"google.golang.org/grpc"
 )
 
 // DefaultStartTimeout bounds the time from launching a process to its handshake.
@@ -39,8 +38,8 @@ type LaunchConfig struct {
 	// Env names the variables that the process may see of this one's
 	// environment, beside DefaultEnv. A name that ends in * is a prefix.
 	Env []string
-	// SocketDir is where a directory of mode 0700 for the socket is made, and
-	// removed at the end. It must exist. Empty means the system's directory for
+	// SocketDir is where a directory of mode 0700 for the socket is made, for as
+	// long as it takes to connect. It must exist. Empty means the system's directory for
 	// temporary files.
 	SocketDir string
 	// Checksum is the SHA-256 that the executable must have. Empty: not checked.
@@ -59,7 +58,7 @@ func DefaultEnv() []string {
 }
 
 // Process is a plugin that runs. Whoever launched it calls Kill in the end, also
-// when it has died by itself: that frees the socket's directory and returns only
+// when it has died by itself: it returns only
 // when the process is reaped and nothing of it is left in this one.
 type Process struct {
 	*Client
@@ -95,7 +94,7 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 	p := &Process{run: run}
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{ProtocolVersion: {KindStorage: &served1{}}},
+		VersionedPlugins: map[int]goplugin.PluginSet{ProtocolVersion: {KindStorage: &contract{}}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
@@ -105,15 +104,15 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: cfg.SocketDir},
 		SyncStdout:       run.stdoutLog,
 		SyncStderr:       run.stderrSyncLog,
-		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			run.adopt(cmd.Env)
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
+			run.adopt(cmd.Env, dir)
 			return run, nil
 		},
 	})
 	// A process that stops in the middle of the handshake would hold go-plugin
 	// for longer than ctx allows.
 	unwatch := context.AfterFunc(ctx, run.killNow)
-	conn, err := p.connect()
+	err = p.connect(ctx, cfg.CallTimeout)
 	if !unwatch() && err == nil {
 		err = ctx.Err()
 	}
@@ -126,21 +125,26 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 		p.Kill()
 		return nil, p.startError(ctx, image.name, err)
 	}
-	p.Client = NewClient(conn, cfg.CallTimeout)
 	return p, nil
 }
 
-// connect starts the process and returns the connection to it.
-func (p *Process) connect() (*grpc.ClientConn, error) {
+// connect starts the process and connects to it. The one connection is all that
+// there will be: the socket is removed once it stands, so that nobody else comes
+// and nothing is left behind when we are killed.
+func (p *Process) connect(ctx context.Context, callTimeout time.Duration) error {
 	protocol, err := p.client.Client()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c, ok := protocol.(*goplugin.GRPCClient)
 	if !ok {
-		return nil, errors.New("it does not speak gRPC")
+		return errors.New("it does not speak gRPC")
 	}
-	return c.Conn, nil
+	p.Client = NewClient(c.Conn, callTimeout)
+	if _, err := p.Health(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.run.socketDir)
 }
 
 // startError says in one sentence why a start failed.
@@ -187,8 +191,7 @@ func (p *Process) Drain(ctx context.Context) error {
 	return err
 }
 
-// Kill ends the process at once and returns when it is reaped and its socket's
-// directory is removed. It may be called more than once.
+// Kill ends the process at once and returns when it is reaped. It may be called more than once.
 func (p *Process) Kill() {
 	p.kill.Do(func() {
 		p.run.killNow()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -34,7 +35,7 @@ const (
 // when the broker no longer needs it. It is all that a plugin's main has to do.
 //
 // It takes over the process: standard output (what is printed there afterwards
-// goes to the broker's log), SIGINT, which is ignored, and SIGTERM, which shuts
+// goes to the broker's log), slog's default logger (NewLogger's), SIGINT, which is ignored, and SIGTERM, which shuts
 // the store down and ends. When the broker dies the process exits at once,
 // without a word to p: a store must stand that as it stands kill -9.
 func ServeStorage(p storage.Provider) error {
@@ -44,6 +45,8 @@ func ServeStorage(p storage.Provider) error {
 	if os.Getenv(stdinWatchKey) == "1" {
 		go exitWithBroker(os.Stdin)
 	}
+	logger := NewLogger(os.Stderr, nil) // before go-plugin puts a pipe in its place
+	slog.SetDefault(logger)
 	var served atomic.Pointer[grpc.Server]
 	stop := func() {
 		if g := served.Load(); g != nil {
@@ -57,12 +60,12 @@ func ServeStorage(p storage.Provider) error {
 		default:
 		}
 	})
-	go stopOnSignal(server, drained, stop)
+	go stopOnSignal(server, logger, drained, stop)
 
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake(),
 		VersionedPlugins: map[int]goplugin.PluginSet{
-			ProtocolVersion: {KindStorage: &served1{register: server.Register}},
+			ProtocolVersion: {KindStorage: &contract{register: server.Register}},
 		},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			g := grpc.NewServer(append(opts, ServerOptions()...)...)
@@ -81,7 +84,7 @@ func exitWithBroker(stdin io.Reader) {
 }
 
 // stopOnSignal waits for SIGTERM or a drain by the broker, and ends serving.
-func stopOnSignal(server *StorageServer, drained <-chan struct{}, stop func()) {
+func stopOnSignal(server *StorageServer, logger *slog.Logger, drained <-chan struct{}, stop func()) {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	select {
@@ -91,26 +94,26 @@ func stopOnSignal(server *StorageServer, drained <-chan struct{}, stop func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
 		if err := server.Shut(ctx); err != nil {
-			NewLogger(os.Stderr, nil).Error("shut down after SIGTERM", "err", err)
+			logger.Error("shut down after SIGTERM", "err", err)
 		}
 	}
 	stop()
 }
 
-// served1 is version 1 of the contract, as go-plugin wants to be told of it.
-type served1 struct {
+// contract is version 1 of the contract, as go-plugin wants to be told of it.
+type contract struct {
 	goplugin.NetRPCUnsupportedPlugin
 	register func(grpc.ServiceRegistrar)
 }
 
 // GRPCServer implements go-plugin's GRPCPlugin.
-func (s *served1) GRPCServer(_ *goplugin.GRPCBroker, g *grpc.Server) error {
-	s.register(g)
+func (c *contract) GRPCServer(_ *goplugin.GRPCBroker, g *grpc.Server) error {
+	c.register(g)
 	return nil
 }
 
 // GRPCClient implements go-plugin's GRPCPlugin. The launcher uses the connection
 // itself.
-func (s *served1) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (interface{}, error) {
+func (c *contract) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (interface{}, error) {
 	return nil, errors.New("not used")
 }

@@ -155,7 +155,7 @@ func (l *serverLane) send(ctx context.Context) error {
 		var p packer
 		units := 0
 		for more := true; more; {
-			pack(&p, appendAnswer, &a)
+			pack(&p, answerBytesMax(&a), appendAnswer, &a)
 			units++
 			if p.bytes >= coalesceBytes {
 				break

@@ -92,6 +92,21 @@ func finishUnit(dst []byte, start, more int) []byte {
 	return dst
 }
 
+// requestBytesMax bounds the encoded request without its data.
+func requestBytesMax(r *request) int {
+	return headBytes + readBodyBytes + infoBytes*(len(r.append.Batches)+len(r.replace.Batches))
+}
+
+// answerBytesMax bounds the encoded answer without its data.
+func answerBytesMax(a *answer) int {
+	n := headBytes + answerBodyBytes + appendAnswerBytes
+	if a.err != nil {
+		_, message := splitError(a.err)
+		n += len(message)
+	}
+	return n
+}
+
 // appendRequest encodes r without its data, which the caller sends right after.
 func appendRequest(dst []byte, r *request) (out, data []byte) {
 	start := len(dst)

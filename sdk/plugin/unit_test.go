@@ -56,6 +56,10 @@ func drawRequest(t *rapid.T) request {
 	return r
 }
 
+func packRequest(p *packer, r *request) { pack(p, requestBytesMax(r), appendRequest, r) }
+
+func packAnswer(p *packer, a *answer) { pack(p, answerBytesMax(a), appendAnswer, a) }
+
 var unexported = cmp.AllowUnexported(request{}, head{})
 
 func TestRequestsTravel(t *testing.T) {
@@ -63,7 +67,7 @@ func TestRequestsTravel(t *testing.T) {
 		requests := rapid.SliceOfN(rapid.Custom(drawRequest), 1, 5).Draw(t, "requests")
 		var p packer
 		for i := range requests {
-			pack(&p, appendRequest, &requests[i])
+			packRequest(&p, &requests[i])
 		}
 		value := p.parts().Materialize()
 		if len(value) != p.bytes {
@@ -92,7 +96,7 @@ func TestAnswersTravel(t *testing.T) {
 		"error":   {head: head{kind: kindRead | kindAnswer, seq: 3}, err: storage.Errorf(storage.ErrCorrupt, "batch at 4")},
 	} {
 		var p packer
-		pack(&p, appendAnswer, &a)
+		packAnswer(&p, &a)
 		err := splitUnits(p.parts().Materialize(), func(unit []byte) error {
 			got, err := parseAnswer(unit)
 			if err != nil {
@@ -130,7 +134,7 @@ func TestUnitLayout(t *testing.T) {
 		"0000000000000006" + "0000000000000007" + "00000008" + "00000009" + "000a" + "000000000000000b" +
 		"ffffffffffffffff" + "ffffffffffffffff" + "ffff" + "ffffffff" + "00000002" + "aabb"
 	var p packer
-	pack(&p, appendRequest, &r)
+	packRequest(&p, &r)
 	if got := hex.EncodeToString(p.parts().Materialize()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -138,9 +142,9 @@ func TestUnitLayout(t *testing.T) {
 
 func FuzzUnits(f *testing.F) {
 	var p packer
-	pack(&p, appendRequest, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: []byte("d")}})
-	pack(&p, appendRequest, &request{head: head{kind: kindRead}})
-	pack(&p, appendAnswer, &answer{head: head{kind: kindRead | kindAnswer}, read: storage.ReadResult{Data: []byte("d")}})
+	packRequest(&p, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: []byte("d")}})
+	packRequest(&p, &request{head: head{kind: kindRead}})
+	packAnswer(&p, &answer{head: head{kind: kindRead | kindAnswer}, read: storage.ReadResult{Data: []byte("d")}})
 	f.Add(p.parts().Materialize())
 	f.Add([]byte("\x00\x00\x00\x01"))
 	f.Fuzz(func(t *testing.T, value []byte) {
@@ -149,7 +153,7 @@ func FuzzUnits(f *testing.F) {
 			total += len(unit)
 			if r, err := parseRequest(unit); err == nil {
 				var p packer
-				pack(&p, appendRequest, &r)
+				packRequest(&p, &r)
 				again := p.parts().Materialize()
 				again[6], again[7] = unit[6], unit[7] // flags are not kept
 				if r.kind == kindRead {
