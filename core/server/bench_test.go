@@ -2,19 +2,59 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"testing"
 
 	"github.com/brokerd/brokerd/core/memory"
+	"github.com/brokerd/brokerd/core/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// benchmarkRoundTrip sends requests in groups and reads their replies.
-func benchmarkRoundTrip(b *testing.B, group int) {
-	s := New(testConfig(), handlerFunc(echo), memory.New(256<<20), discard(), nil)
+// BenchmarkRoundTrip sends small requests, some at a time, and reads the replies.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, inFlight := range []int{1, 10} {
+		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {
+			var out []byte
+			for i := range inFlight {
+				out = append(out, metadata(int32(i))...)
+			}
+			benchmark(b, testConfig(), handlerFunc(echo), out, inFlight)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*inFlight), "ns/request")
+		})
+	}
+}
+
+// BenchmarkFetch reads 1 MiB of records at a time, through kernel buffers of
+// different sizes.
+func BenchmarkFetch(b *testing.B) {
+	records := make([]byte, 1<<20)
+	h := handlerFunc(func(context.Context, wire.Call) wire.Answer {
+		return func(context.Context) wire.Reply {
+			resp, topic, part := kmsg.NewPtrFetchResponse(), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			part.RecordBatches = records
+			topic.Partitions = append(topic.Partitions, part)
+			resp.Topics = append(resp.Topics, topic)
+			return wire.Reply{Response: resp}
+		}
+	})
+	for _, kib := range []int{0, 128, 512} {
+		b.Run(fmt.Sprintf("socket=%dKiB", kib), func(b *testing.B) {
+			cfg := testConfig()
+			cfg.SocketBytes = kib << 10
+			b.SetBytes(int64(len(records)))
+			benchmark(b, cfg, h, request(kmsg.NewPtrFetchRequest(), 12, 1), 1)
+		})
+	}
+}
+
+// benchmark sends out, and reads as many replies, again and again.
+func benchmark(b *testing.B, cfg Config, h wire.Handler, out []byte, replies int) {
+	s := New(cfg, h, memory.New(256<<20), discard(), nil)
 	if err := s.Listen(); err != nil {
 		b.Fatal(err)
 	}
@@ -27,18 +67,18 @@ func benchmarkRoundTrip(b *testing.B, group int) {
 		b.Fatal(err)
 	}
 	defer nc.Close()
-	var out []byte
-	for i := range group {
-		out = append(out, metadata(int32(i))...)
-	}
-	if _, err := nc.Write(metadata(0)); err != nil {
+	if _, err := nc.Write(out); err != nil {
 		b.Fatal(err)
 	}
-	_, body, err := receive(nc)
-	if err != nil {
-		b.Fatal(err)
+	size := 0
+	for range replies {
+		_, body, err := receive(nc)
+		if err != nil {
+			b.Fatal(err)
+		}
+		size += sizeBytes + correlationBytes + len(body)
 	}
-	in := make([]byte, group*(len(body)+8))
+	in := make([]byte, size)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := nc.Write(out); err != nil {
@@ -48,5 +88,4 @@ func benchmarkRoundTrip(b *testing.B, group int) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*group), "ns/request")
 }

@@ -48,9 +48,10 @@ type conn struct {
 		moved   time.Time
 		queued  bool // it waits for memory
 	}
-	inFlight   int   // requests begun and not yet replied to
-	fetches    int   // of them Fetch
-	lastFetch  int64 // bytes of the last reply to a Fetch, or -1
+	inFlight   int    // requests begun and not yet replied to
+	fetches    int    // of them Fetch
+	lastFetch  int64  // bytes of the last reply to a Fetch, or -1
+	reserved   *reply // the Fetch that is being answered, where it has memory already
 	unsent     int64
 	unsentHeld hold  // of it
 	moved      int64 // bytes of requests that were answered, and of their replies

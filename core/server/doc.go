@@ -24,8 +24,9 @@
 // A small request or reply needs only its connection's own part, so that it never
 // waits for others. A large request is given memory as its bytes arrive, in steps
 // of four times what did, never what it announces. Before a Fetch is begun its
-// connection has memory for as much as its last one took; every reply is encoded
-// when there is memory for it.
+// connection has memory for as much as its last one took, which is revoked when
+// others need it and no records come; every reply is encoded when there is memory
+// for it.
 //
 // Half of the shared part is for tried connections alone: those that have moved as
 // many bytes, in requests and replies that came through whole, as they ask for.
@@ -47,6 +48,9 @@
 //     FuzzFrame).
 //   - Clients that trickle, or don't read, neither exceed the budget nor keep
 //     others waiting (TestSlowClientsStarveNobody, TestDeafClientsStarveNobody).
+//   - Requests that block each other, or Fetches that wait for records, keep
+//     nobody waiting for long (TestParallelLargeRequests,
+//     TestWaitingFetchesStarveNobody).
 //   - A panic in a handler costs its connection only (TestPanic).
 //   - After Run nothing is left: goroutines, sockets, acquired memory (every test).
 package server

@@ -238,7 +238,7 @@ func (s *Server) relieveOnce(now time.Time) (waiting bool, closed int) {
 	var stalled, queued []holder
 	for _, c := range s.connections() {
 		st := c.standing(now, s.cfg.StallTimeout)
-		short.wanted = short.wanted.minus(st.closing)
+		short.wanted = short.wanted.minus(st.closing).minus(c.revoke(now, s.cfg.StallTimeout))
 		if st.stalled.shared > 0 {
 			stalled = append(stalled, holder{c, st.stalled, 0})
 		}
@@ -357,6 +357,29 @@ func (c *conn) holdFetch(ctx context.Context, key int16) (hold, error) {
 		expected = min(pool.fetchBytes.Load(), firstFetchBytes)
 	}
 	return c.holdFrame(ctx, min(expected, pool.untried.Total()/expectedShare))
+}
+
+// reserve notes the Fetch whose reply's memory may be revoked; nil: none.
+func (c *conn) reserve(r *reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reserved = r
+}
+
+// revoke takes back the memory of a Fetch that has waited for records for a while,
+// and says how much. Its reply will ask again, for what it needs then.
+func (c *conn) revoke(now time.Time, stall time.Duration) hold {
+	c.mu.Lock()
+	r := c.reserved
+	if r == nil || now.Sub(r.since) < stall {
+		c.mu.Unlock()
+		return hold{}
+	}
+	h := r.held
+	r.held, c.reserved = hold{}, nil
+	c.mu.Unlock()
+	c.release(h)
+	return h
 }
 
 // fetched notes the size of a reply to a Fetch.

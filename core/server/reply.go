@@ -45,6 +45,9 @@ func (c *conn) begin(ctx context.Context, r *reply, call wire.Call, held hold, w
 		close(r.made)
 		return
 	}
+	if r.held.shared > 0 {
+		c.reserve(r)
+	}
 	wg.Go(func() {
 		defer close(r.made)
 		c.guard(r.header, func() { c.make(ctx, r, answer, held) })
@@ -70,6 +73,7 @@ func (c *conn) guard(h wire.Header, f func()) (ok bool) {
 func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request hold) {
 	got := func() wire.Reply {
 		defer c.release(request)
+		defer c.reserve(nil)
 		return answer(ctx)
 	}()
 	if got.Close {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -515,11 +514,5 @@ func TestTwoListeners(t *testing.T) {
 		if got := <-from; got != name {
 			t.Fatalf("a request to %s came from %s", name, got)
 		}
-	}
-}
-
-func BenchmarkRoundTrip(b *testing.B) {
-	for _, inFlight := range []int{1, 10} {
-		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) { benchmarkRoundTrip(b, inFlight) })
 	}
 }

@@ -22,7 +22,7 @@ const (
 	attackTotal = 32 << 20
 	attackStall = 300 * time.Millisecond
 	attackLasts = time.Second // at least, and until honest clients were served
-	attackServe = 20          // so often each
+	attackServe = 10          // so often each
 	recordBytes = 1 << 20     // in a fetch response, and of a large request
 )
 
@@ -129,6 +129,48 @@ func TestParallelLargeRequests(t *testing.T) {
 	wg.Wait()
 }
 
+// Clients that read much, and then wait long for more, hold nothing meanwhile that
+// others need.
+func TestWaitingFetchesStarveNobody(t *testing.T) {
+	const clients = 40 // 1 MiB each is more than the shared part
+	records := make([]byte, recordBytes)
+	waiting := make(chan struct{}, clients)
+	s := start(t, attackConfig(), attackTotal, handlerFunc(func(ctx context.Context, c wire.Call) wire.Answer {
+		if c.Key != keyFetch {
+			return echo(ctx, c)
+		}
+		return func(ctx context.Context) wire.Reply {
+			resp, topic, part := kmsg.NewPtrFetchResponse(), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			if c.CorrelationID == 2 {
+				waiting <- struct{}{}
+				<-ctx.Done()
+			}
+			part.RecordBatches = records
+			topic.Partitions = append(topic.Partitions, part)
+			resp.Topics = append(resp.Topics, topic)
+			return wire.Reply{Response: resp}
+		}
+	}))
+	for range clients {
+		c := dial(t, s.addr)
+		c.send(request(kmsg.NewPtrFetchRequest(), 12, 1))
+		c.receive()
+		c.send(request(kmsg.NewPtrFetchRequest(), 12, 2))
+		<-waiting
+	}
+	c := dial(t, s.addr)
+	for range 3 {
+		c.send(padded(recordBytes, 1))
+		c.receive()
+	}
+	if n := s.events.count(ClosedMemory); n > 0 {
+		t.Errorf("%d connections were closed for memory", n)
+	}
+	for _, c := range s.connections() {
+		c.fail(ClosedByClient, nil)
+	}
+}
+
 // A client that reads nothing is closed in the end, also when memory suffices.
 func TestDeafClientIsClosed(t *testing.T) {
 	cfg := testConfig()
@@ -178,6 +220,7 @@ func underAttack(t *testing.T, s *harness, attack func(context.Context, net.Conn
 				_ = attack(ctx, nc)
 				end()
 				_ = nc.Close()
+				pause(ctx, 50*time.Millisecond)
 			}
 		})
 	}
@@ -218,7 +261,7 @@ func underAttack(t *testing.T, s *harness, attack func(context.Context, net.Conn
 
 // measure samples until enough was served and the attack has lasted, or ctx ends.
 func measure(ctx context.Context, s *harness, before int64, enough func() bool) (heap, used int64) {
-	sample := time.NewTicker(100 * time.Millisecond)
+	sample := time.NewTicker(250 * time.Millisecond)
 	defer sample.Stop()
 	for began := time.Now(); ctx.Err() == nil && (time.Since(began) < attackLasts || !enough()); {
 		select {
