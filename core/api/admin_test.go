@@ -480,3 +480,14 @@ func TestDescribeTopicPartitions(t *testing.T) {
 		}
 	}
 }
+
+// A fault of the broker's own tells a client nothing of its inside.
+func TestAdminHidesFaults(t *testing.T) {
+	c := newCluster(t)
+	c.ctrlErr = fmt.Errorf("open /var/lib/secret")
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Topics = []kmsg.CreateTopicsRequestTopic{{Topic: "new", NumPartitions: 1, ReplicationFactor: 1}}
+	if got := ask[*kmsg.CreateTopicsResponse](t, newHandler(c), 7, req).Topics[0]; got.ErrorCode != -1 || strings.Contains(str(got.ErrorMessage), "secret") || got.ErrorMessage == nil {
+		t.Fatalf("got %d %s", got.ErrorCode, str(got.ErrorMessage))
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -19,6 +20,10 @@ const (
 // sessionAgeMin is how long a session is safe from a bigger one, and how long it
 // may be idle before any may take its slot.
 const sessionAgeMin = 2 * time.Minute
+
+// sessionPartitionsMax bounds the partitions of all sessions together, each of
+// which costs some 250 bytes. Beyond it clients go on with full fetches.
+const sessionPartitionsMax = 1 << 19
 
 // fetchKey names a partition in a session: by the topic's ID, or by its name
 // from clients that know no IDs. Names and IDs that do not exist are kept too:
@@ -46,17 +51,19 @@ type fetchPartition struct {
 
 // fetchSession is the state of one incremental fetch. Its partitions are in the
 // order in which they are served next: those that got records go to the end.
-// mu guards all but id, byID and created.
+// mu guards all but id, byID, created and held.
 type fetchSession struct {
 	id      int32
 	byID    bool // topics are named by ID: Fetch 13 and above
 	created time.Time
+	held    *atomic.Int64 // partitions of all sessions
 
 	mu         sync.Mutex
 	epoch      int32 // the one that the next request must have
 	used       time.Time
 	partitions map[fetchKey]*list.Element // of *fetchPartition
 	order      *list.List
+	ended      bool // not counted in held any more
 }
 
 // begin checks a request's epoch, applies its changes and returns the partitions
@@ -64,6 +71,9 @@ type fetchSession struct {
 func (s *fetchSession) begin(epoch int32, now time.Time, want []fetchPartition, forget []fetchKey) ([]fetchPartition, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return nil, model.ErrFetchSessionNotFound
+	}
 	if epoch != s.epoch {
 		return nil, model.ErrInvalidFetchEpoch
 	}
@@ -73,6 +83,7 @@ func (s *fetchSession) begin(epoch int32, now time.Time, want []fetchPartition, 
 		if e, ok := s.partitions[k]; ok {
 			s.order.Remove(e)
 			delete(s.partitions, k)
+			s.held.Add(-1)
 		}
 	}
 	for _, w := range want {
@@ -94,6 +105,17 @@ func (s *fetchSession) put(w fetchPartition) {
 		return
 	}
 	s.partitions[w.key] = s.order.PushBack(&w)
+	s.held.Add(1)
+}
+
+// end gives back what the session counts for.
+func (s *fetchSession) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		s.held.Add(-int64(s.order.Len()))
+	}
 }
 
 // tell notes an answer for a partition and reports whether it has anything new:
@@ -147,6 +169,8 @@ type fetchSessions struct {
 	now    func() time.Time
 	events Events
 
+	held atomic.Int64
+
 	mu   sync.Mutex
 	byID map[int32]*fetchSession
 }
@@ -155,7 +179,24 @@ func newFetchSessions(slots int, now func() time.Time, events Events) *fetchSess
 	return &fetchSessions{slots: slots, now: now, events: events, byID: make(map[int32]*fetchSession)}
 }
 
-// find returns the session of a request that goes on with one.
+// follow goes on with a session: it applies a request's changes and returns the
+// partitions to fetch. A session that grows beyond the bound ends.
+func (c *fetchSessions) follow(id, epoch int32, byID bool, want []fetchPartition, forget []fetchKey) (*fetchSession, []fetchPartition, error) {
+	s, err := c.find(id, byID)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := s.begin(epoch, c.now(), want, forget)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(want) > 0 && c.held.Load() > sessionPartitionsMax {
+		c.remove(id)
+		return nil, nil, model.ErrFetchSessionNotFound
+	}
+	return s, all, nil
+}
+
 func (c *fetchSessions) find(id int32, byID bool) (*fetchSession, error) {
 	c.mu.Lock()
 	s, ok := c.byID[id]
@@ -172,11 +213,12 @@ func (c *fetchSessions) find(id int32, byID bool) (*fetchSession, error) {
 // remove ends a session, if it exists.
 func (c *fetchSessions) remove(id int32) {
 	c.mu.Lock()
-	_, ok := c.byID[id]
+	s, ok := c.byID[id]
 	delete(c.byID, id)
 	open := len(c.byID)
 	c.mu.Unlock()
 	if ok {
+		s.end()
 		c.events.FetchSessions(open, false)
 	}
 }
@@ -184,9 +226,12 @@ func (c *fetchSessions) remove(id int32) {
 // add begins a session with these partitions. It returns nil when there is no
 // slot for it.
 func (c *fetchSessions) add(byID bool, want []fetchPartition) *fetchSession {
+	if c.held.Load()+int64(len(want)) > sessionPartitionsMax {
+		return nil
+	}
 	now := c.now()
 	s := &fetchSession{
-		byID: byID, created: now, epoch: sessionEpochAfter(sessionEpochInitial), used: now,
+		byID: byID, created: now, held: &c.held, epoch: sessionEpochAfter(sessionEpochInitial), used: now,
 		partitions: make(map[fetchKey]*list.Element, len(want)), order: list.New(),
 	}
 	for _, w := range want {
@@ -194,6 +239,7 @@ func (c *fetchSessions) add(byID bool, want []fetchPartition) *fetchSession {
 	}
 	open, evicted, ok := c.insert(s, now)
 	if !ok {
+		s.end()
 		return nil
 	}
 	c.events.FetchSessions(open, evicted)
@@ -238,5 +284,6 @@ func (c *fetchSessions) evict(size int, now time.Time) bool {
 		return false
 	}
 	delete(c.byID, idlest.id)
+	idlest.end()
 	return true
 }

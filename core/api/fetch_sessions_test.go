@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -170,6 +171,32 @@ func TestSessionSlots(t *testing.T) {
 	}
 }
 
+// Sessions stop growing at a bound, and what ends makes room.
+func TestSessionPartitionsBound(t *testing.T) {
+	sessions := newFetchSessions(10, testTime, &events{})
+	many := func(first, n int) []fetchPartition {
+		out := make([]fetchPartition, n)
+		for i := range out {
+			out[i].key = fetchKey{name: "t", index: int32(first + i)}
+		}
+		return out
+	}
+	const half = sessionPartitionsMax / 2
+	a, b := sessions.add(false, many(0, half)), sessions.add(false, many(0, half))
+	if a == nil || b == nil || sessions.add(false, many(0, 1)) != nil {
+		t.Fatal("the bound is not where it should be")
+	}
+	if _, _, err := sessions.follow(a.id, 1, false, many(half, 1), nil); !errors.Is(err, model.ErrFetchSessionNotFound) {
+		t.Fatalf("growth beyond the bound: %v", err)
+	}
+	if _, _, err := sessions.follow(b.id, 1, false, many(half, 1), nil); err != nil {
+		t.Fatalf("growth after another ended: %v", err)
+	}
+	if got := sessions.held.Load(); got != half+1 {
+		t.Errorf("%d partitions are held", got)
+	}
+}
+
 // Whatever a client adds, forgets and is told, a session's map and its order hold
 // the same partitions, and each of them once.
 func TestSessionProperty(t *testing.T) {
@@ -199,13 +226,16 @@ func TestSessionProperty(t *testing.T) {
 				}
 				seen[p.key] = true
 			}
-			if len(seen) != len(want) || len(s.partitions) != len(want) {
-				t.Fatalf("%d partitions, want %d", len(seen), len(want))
+			if n := len(want); len(seen) != n || len(s.partitions) != n || sessions.held.Load() != int64(n) {
+				t.Fatalf("%d partitions, want %d", len(seen), n)
 			}
 			for _, k := range rapid.SliceOfN(key, 0, 3).Draw(t, "served") {
 				f := model.Fetched{Data: []byte("x")}
 				s.tell(k, f)
 			}
+		}
+		if sessions.remove(s.id); sessions.held.Load() != 0 {
+			t.Fatalf("%d partitions are held after the end", sessions.held.Load())
 		}
 	})
 }

@@ -275,14 +275,17 @@ func (h *Handler) dataCode(err error) wire.Code {
 }
 
 // message is the text of an error for a client. What concerns the inside of the
-// broker is in the log, not in answers.
-func message(err error) *string {
+// broker is in its log, not in answers.
+func (h *Handler) message(err error) *string {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
-	if errors.Is(err, model.ErrStorage) {
+	switch {
+	case errors.Is(err, model.ErrStorage):
 		text = model.ErrStorage.Error()
+	case h.errs.Code(err) == wire.CodeUnknown:
+		text = "the broker failed, its log says why"
 	}
 	return &text
 }

@@ -298,7 +298,7 @@ func (h *Handler) producedPartition(version int16, slot *produced, t *image.Topi
 		return out
 	}
 	out.ErrorCode = h.dataCode(slot.Err)
-	out.ErrorMessage = message(slot.Err)
+	out.ErrorMessage = h.message(slot.Err)
 	var records *batch.RecordsError
 	if errors.As(slot.Err, &records) {
 		for _, r := range records.Records {

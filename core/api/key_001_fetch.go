@@ -77,12 +77,8 @@ func (h *Handler) beginFetch(f *fetching) error {
 		}
 		return nil
 	}
-	s, err := h.sessions.find(req.SessionID, byID)
-	if err != nil {
-		return err
-	}
-	f.session = s
-	f.want, err = s.begin(req.SessionEpoch, h.now(), want, forgotten(req))
+	var err error
+	f.session, f.want, err = h.sessions.follow(req.SessionID, req.SessionEpoch, byID, want, forgotten(req))
 	return err
 }
 

@@ -101,7 +101,7 @@ func nodeIDs(in []int32) []model.NodeID {
 func (h *Handler) createdTopic(ctx context.Context, from caller, asked *kmsg.CreateTopicsRequestTopic, r model.TopicResult) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic = asked.Topic
-	out.ErrorCode, out.ErrorMessage = h.code(r.Err), message(r.Err)
+	out.ErrorCode, out.ErrorMessage = h.code(r.Err), h.message(r.Err)
 	out.NumPartitions, out.ReplicationFactor = -1, -1
 	if r.Err != nil {
 		return out

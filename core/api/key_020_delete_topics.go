@@ -50,7 +50,7 @@ func (h *Handler) deleteTopics(ctx context.Context, from caller, req *kmsg.Delet
 		if out.Topic == nil && req.Version < 6 {
 			out.Topic = new(string)
 		}
-		out.ErrorCode, out.ErrorMessage = h.code(d.err), message(d.err)
+		out.ErrorCode, out.ErrorMessage = h.code(d.err), h.message(d.err)
 		resp.Topics = append(resp.Topics, out)
 	}
 	return resp

@@ -23,7 +23,7 @@ func (h *Handler) describeConfigs(ctx context.Context, from caller, req *kmsg.De
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
 		settings, err := h.settingsOf(ctx, from, img, r)
-		out.ErrorCode, out.ErrorMessage = h.code(err), message(err)
+		out.ErrorCode, out.ErrorMessage = h.code(err), h.message(err)
 		for _, s := range settings {
 			if len(r.ConfigNames) > 0 && !slices.Contains(r.ConfigNames, s.name) {
 				continue

@@ -26,7 +26,7 @@ func (h *Handler) alterConfigs(ctx context.Context, from caller, req *kmsg.Alter
 	for i, r := range req.Resources {
 		out := kmsg.NewAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
-		out.ErrorCode, out.ErrorMessage = h.code(errs[i]), message(errs[i])
+		out.ErrorCode, out.ErrorMessage = h.code(errs[i]), h.message(errs[i])
 		resp.Resources = append(resp.Resources, out)
 	}
 	return resp

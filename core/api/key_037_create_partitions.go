@@ -52,7 +52,7 @@ func (h *Handler) createPartitions(ctx context.Context, from caller, req *kmsg.C
 	resp := kmsg.NewPtrCreatePartitionsResponse()
 	for i, t := range req.Topics {
 		out := kmsg.NewCreatePartitionsResponseTopic()
-		out.Topic, out.ErrorCode, out.ErrorMessage = t.Topic, h.code(errs[i]), message(errs[i])
+		out.Topic, out.ErrorCode, out.ErrorMessage = t.Topic, h.code(errs[i]), h.message(errs[i])
 		resp.Topics = append(resp.Topics, out)
 	}
 	return resp

@@ -28,7 +28,7 @@ func (h *Handler) incrementalAlterConfigs(ctx context.Context, from caller, req 
 	for i, r := range req.Resources {
 		out := kmsg.NewIncrementalAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
-		out.ErrorCode, out.ErrorMessage = h.code(errs[i]), message(errs[i])
+		out.ErrorCode, out.ErrorMessage = h.code(errs[i]), h.message(errs[i])
 		resp.Resources = append(resp.Resources, out)
 	}
 	return resp
