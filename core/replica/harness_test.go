@@ -31,7 +31,7 @@ type restartable struct {
 	disk    *memstore.Disk
 	opt     memstore.Options
 	current atomic.Pointer[memstore.Store]
-	blobs   atomic.Int64 // blobs that were stored and not empty
+	blob    atomic.Pointer[storage.Blob] // the last that was stored and not empty
 }
 
 func newRestartable(t testing.TB, opt memstore.Options) *restartable {
@@ -89,7 +89,7 @@ func (r *restartable) FindTimestamp(ctx context.Context, q storage.TimestampQuer
 func (r *restartable) PutBlob(ctx context.Context, h storage.Handle, name string, b storage.Blob) error {
 	err := r.current.Load().PutBlob(ctx, h, name, b)
 	if err == nil && len(b.Data) > 0 {
-		r.blobs.Add(1)
+		r.blob.Store(&b)
 	}
 	return err
 }
