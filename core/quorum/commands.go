@@ -69,7 +69,7 @@ func (n *Node) accept(r request) {
 		n.nextID++
 		n.replies[n.nextID] = r.reply
 		n.step(controller.Command{ID: n.nextID, Op: r.op})
-	case n.elected || n.raft.BasicStatus().Lead == raft.None && len(n.held) < heldRequests:
+	case (n.elected || n.raft.BasicStatus().Lead == raft.None) && len(n.held) < heldRequests:
 		n.held = append(n.held, r)
 	default:
 		r.reply <- controller.Answer{Err: model.ErrNotController}
@@ -96,7 +96,7 @@ func (n *Node) proposalDropped(err error) {
 	n.log.Warn("a change of the metadata was not accepted", "err", err)
 	n.leading.Store(false)
 	n.session = session{}
-	n.leadFrom = n.raft.Status().Progress[n.raftID].Next - 1
+	n.leadFrom = unsettled
 	n.step(controller.Resign{})
 }
 

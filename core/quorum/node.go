@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	randv2 "math/rand/v2"
 	"os"
 	"path/filepath"
@@ -33,10 +34,14 @@ const (
 	// heldRequests bounds the commands that wait for a leader; more are refused
 	// with ErrNotController.
 	heldRequests = 1024
+	// snapshotBytes of log, too, are worth a snapshot: all of it is in memory.
+	snapshotBytes = 64 << 20
 	// Bounds of what Raft sends and applies at once.
 	messageBytesMax  = 1 << 20
 	messagesInFlight = 64
 	heartbeatTicks   = 1
+	// unsettled is leadFrom while the end of the log is not known.
+	unsettled = math.MaxUint64
 )
 
 // Node is this node's part in the quorum. Its methods may be called concurrently,
@@ -57,14 +62,15 @@ type Node struct {
 	onImage  []func(*image.Image)
 
 	// What follows belongs to Run's goroutine.
-	store   *store
-	raft    *raft.RawNode
-	machine *controller.Machine
-	effects controller.Effects
-	session session
-	conf    *raftpb.ConfState
-	applied uint64
-	snapped uint64
+	store    *store
+	raft     *raft.RawNode
+	machine  *controller.Machine
+	effects  controller.Effects
+	session  session
+	conf     *raftpb.ConfState
+	applied  uint64
+	snapped  uint64
+	logBytes int // applied since the snapshot
 	// term is that of the entry applied last. Raft elected this node in a term;
 	// the machine leads once an entry of it is applied, and leadFrom too.
 	term     uint64
@@ -233,6 +239,7 @@ func (n *Node) replayStored() error {
 		}
 		n.image.Store(img)
 		n.applied = e.GetIndex()
+		n.logBytes += len(e.GetData())
 	}
 	return nil
 }
@@ -328,45 +335,64 @@ func (n *Node) onlyVoter() bool {
 // stop answers everyone who still waits.
 func (n *Node) stop() {
 	n.leading.Store(false)
-	close(n.stopped)
 	n.step(controller.Resign{})
 	n.release()
+	close(n.stopped)
 }
 
-// ready does what Raft asks for until it asks for nothing: save, then apply.
-// With one voter there is nobody to send to.
+// ready does what Raft asks for until it asks for nothing: save, then apply,
+// then answer. With one voter there is nobody to send to.
 func (n *Node) ready() error {
-	for n.raft.HasReady() {
+	for {
+		if err := n.maybeLead(); err != nil {
+			return err
+		}
+		n.release()
+		if !n.raft.HasReady() {
+			if n.leadFrom != unsettled {
+				return nil
+			}
+			// Everything that Raft took is saved by now.
+			last, err := n.store.mem.LastIndex()
+			if err != nil {
+				return fmt.Errorf("end of the metadata log: %w", err)
+			}
+			n.leadFrom = last
+			continue
+		}
 		rd := n.raft.Ready()
 		if err := n.store.save(rd); err != nil {
 			return err
 		}
 		if rd.SoftState != nil {
-			n.roleChanged(rd.RaftState == raft.StateLeader)
+			n.roleChanged(rd.SoftState)
 		}
 		if err := n.apply(rd.CommittedEntries); err != nil {
 			return err
 		}
 		n.raft.Advance(rd)
-		if err := n.maybeLead(); err != nil {
-			return err
-		}
-		n.release()
 		if err := n.maybeSnapshot(); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // roleChanged notes that this node was elected, or no longer leads.
-func (n *Node) roleChanged(leader bool) {
+func (n *Node) roleChanged(soft *raft.SoftState) {
+	leader := soft.RaftState == raft.StateLeader
 	if n.elected && !leader {
 		n.log.Info("no longer the active controller", "broker", n.cfg.NodeID)
 		n.leading.Store(false)
 		n.step(controller.Resign{})
 	}
 	n.elected, n.leadFrom = leader, 0
+	if !leader && soft.Lead != raft.None {
+		held := n.held
+		n.held = nil
+		for _, r := range held { // there is another to ask
+			n.accept(r)
+		}
+	}
 }
 
 // maybeLead begins to decide once everything that was committed before is in the
@@ -404,6 +430,7 @@ func (n *Node) apply(entries []*raftpb.Entry) error {
 			return err
 		}
 		img, n.applied, n.term = next, e.GetIndex(), e.GetTerm()
+		n.logBytes += len(e.GetData())
 		if own != 0 {
 			n.step(controller.Committed{Proposal: own, Image: img})
 		}
@@ -442,7 +469,7 @@ func (n *Node) publish(img *image.Image) {
 }
 
 func (n *Node) maybeSnapshot() error {
-	if n.applied-n.snapped < uint64(n.cfg.SnapshotEntries) {
+	if n.applied-n.snapped < uint64(n.cfg.SnapshotEntries) && n.logBytes < snapshotBytes {
 		return nil
 	}
 	var records []image.Record
@@ -452,7 +479,7 @@ func (n *Node) maybeSnapshot() error {
 	if err := n.store.snapshot(n.applied, n.conf, encodeEntry(session{}, 0, records)); err != nil {
 		return err
 	}
-	n.snapped = n.applied
+	n.snapped, n.logBytes = n.applied, 0
 	n.log.Debug("snapshot of the metadata", "offset", n.applied, "records", len(records))
 	return nil
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/bbolt"
+
+	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -248,6 +251,88 @@ func TestCallsEnd(t *testing.T) {
 	if err := n.Run(t.Context()); err == nil {
 		t.Error("Run began twice")
 	}
+}
+
+// pump does the work of Run's loop, without waiting for anything.
+func pump(t *testing.T, n *Node) {
+	t.Helper()
+	for len(n.requests) > 0 {
+		n.accept(<-n.requests)
+	}
+	if err := n.ready(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask gives a request to the loop, as do does.
+func ask(n *Node, op controller.Op) <-chan controller.Answer {
+	r := request{op: op, reply: make(chan controller.Answer, 1)}
+	n.requests <- r
+	return r.reply
+}
+
+// After a proposal was dropped nothing that rested on it is decided, and the
+// node leads again by itself once what it had proposed before is applied.
+func TestDroppedProposal(t *testing.T) {
+	n := open(t, testConfig(t))
+	defer n.Close()
+	if err := n.raft.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	early := ask(n, controller.AllocateProducerIDs{})
+	pump(t, n)
+	if a := <-early; a.Err != nil || !n.Leading() {
+		t.Fatalf("asked before it led: %+v", a)
+	}
+
+	lost := ask(n, controller.AllocateProducerIDs{})
+	n.accept(<-n.requests)
+	n.proposalDropped(errors.New("for a test"))
+	held := ask(n, controller.AllocateProducerIDs{})
+	n.accept(<-n.requests)
+	if n.Leading() || len(n.held) != 1 {
+		t.Errorf("leading %v with %d held", n.Leading(), len(n.held))
+	}
+	pump(t, n)
+	if a := <-lost; !errors.Is(a.Err, model.ErrNotController) {
+		t.Errorf("in flight when the proposal was dropped: %+v", a)
+	}
+	if a := <-held; a.Err != nil || a.ProducerIDs.First != 2000 {
+		t.Errorf("asked after it: %+v; the block in flight was committed and is gone", a)
+	}
+}
+
+// Commands that wait together share one write to disk.
+func TestCommandsShareASync(t *testing.T) {
+	n := open(t, testConfig(t))
+	defer n.Close()
+	if err := n.raft.Campaign(); err != nil {
+		t.Fatal(err)
+	}
+	pump(t, n)
+	before := writes(t, n)
+	var replies []<-chan controller.Answer
+	for range 20 {
+		replies = append(replies, ask(n, controller.AllocateProducerIDs{}))
+	}
+	pump(t, n)
+	for _, r := range replies {
+		if a := <-r; a.Err != nil {
+			t.Error(a.Err)
+		}
+	}
+	if got := writes(t, n) - before; got != 1 {
+		t.Errorf("20 commands took %d writes", got)
+	}
+}
+
+// writes is how many transactions the database has committed.
+func writes(t *testing.T, n *Node) (id int) {
+	t.Helper()
+	if err := n.store.db.View(func(tx *bbolt.Tx) error { id = tx.ID(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 func BenchmarkAllocateProducerIDs(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-func snapshotBytes(img *image.Image) []byte {
+func encoded(img *image.Image) []byte {
 	return image.AppendBatch(nil, slices.Collect(img.Records()))
 }
 
@@ -57,7 +57,7 @@ func history(t *testing.T, cfg Config, commands int) (dirs []string, acknowledge
 			}
 		}
 		dirs = append(dirs, copyDB(t, cfg.Dir))
-		acknowledged = append(acknowledged, snapshotBytes(n.Image()))
+		acknowledged = append(acknowledged, encoded(n.Image()))
 	}
 	return dirs, acknowledged
 }
@@ -76,7 +76,7 @@ func TestStopAfterEveryAcknowledgement(t *testing.T) {
 		if _, err := n.CreateTopics(soon(t), nil, false); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(snapshotBytes(n.Image()), want[i]) {
+		if !bytes.Equal(encoded(n.Image()), want[i]) {
 			t.Errorf("after command %d the image came back as another", i)
 		}
 		createTopic(t, n, "later")
@@ -95,7 +95,7 @@ func TestSnapshotsCompactTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := snapshotBytes(n.Image())
+	before := encoded(n.Image())
 	stop()
 	n = open(t, cfg)
 	defer n.Close()
@@ -104,7 +104,7 @@ func TestSnapshotsCompactTheLog(t *testing.T) {
 	if err != nil || err2 != nil || last < 55 || last-first+1 >= 10 {
 		t.Errorf("log from %d to %d: %v, %v", first, last, err, err2)
 	}
-	if !bytes.Equal(snapshotBytes(n.Image()), before) {
+	if !bytes.Equal(encoded(n.Image()), before) {
 		t.Error("the image came back as another")
 	}
 }
@@ -232,7 +232,7 @@ func TestDamagedDatabaseIsRefused(t *testing.T) {
 		if _, err := n.CreateTopics(soon(t), nil, false); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(want, func(w []byte) bool { return bytes.Equal(w, snapshotBytes(n.Image())) }) {
+		if !slices.ContainsFunc(want, func(w []byte) bool { return bytes.Equal(w, encoded(n.Image())) }) {
 			t.Errorf("%s: opened with other metadata", name)
 		}
 		stop()

@@ -102,7 +102,11 @@ func createStore(cfg Config, first firstState) error {
 	if err := db.Close(); err != nil {
 		return fmt.Errorf("create quorum.db: %w", err)
 	}
-	if err := os.Link(fresh, path); err != nil {
+	err = os.Link(fresh, path)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		err = os.Rename(fresh, path) // a file system without links
+	}
+	if err != nil {
 		return fmt.Errorf("create quorum.db: %w", err)
 	}
 	return syncDir(cfg.Dir)
