@@ -124,7 +124,7 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 	ask := model.Fetch{
 		MaxBytes:  min(int(f.req.MaxBytes), h.cfg.FetchBytesMax),
 		MaxWait:   max(0, time.Duration(f.req.MaxWaitMillis)*time.Millisecond),
-		Isolation: model.IsolationLevel(f.req.IsolationLevel),
+		Isolation: isolation(f.req.IsolationLevel),
 	}
 	ask.MaxBytes = max(0, ask.MaxBytes)
 	ask.MinBytes = min(max(0, int(f.req.MinBytes)), ask.MaxBytes)
@@ -167,6 +167,14 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 		}
 		f.got[at[j]] = got
 	}
+}
+
+// isolation is what a client may see: a level that is not known is the default.
+func isolation(level int8) model.IsolationLevel {
+	if l := model.IsolationLevel(level); l == model.ReadCommitted {
+		return l
+	}
+	return model.ReadUncommitted
 }
 
 // readable finds a topic and says whether the client may read it.
@@ -267,7 +275,7 @@ func (h *Handler) fetchedPartition(f *fetching, w fetchPartition, got model.Fetc
 	if out.RecordBatches == nil {
 		out.RecordBatches = []byte{} // old clients fail on null
 	}
-	if model.IsolationLevel(f.req.IsolationLevel) == model.ReadCommitted {
+	if isolation(f.req.IsolationLevel) == model.ReadCommitted {
 		out.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
 	}
 	if got.Diverging != nil && got.Err == nil {

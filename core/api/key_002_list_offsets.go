@@ -35,7 +35,7 @@ func (h *Handler) listOffsets(ctx context.Context, from caller, req *kmsg.ListOf
 		kept = append(kept, q)
 		queries = append(queries, model.OffsetQuery{
 			Partition: q.id, Timestamp: localTimestamp(p.Timestamp),
-			CurrentEpoch: p.CurrentLeaderEpoch, Isolation: model.IsolationLevel(req.IsolationLevel),
+			CurrentEpoch: p.CurrentLeaderEpoch, Isolation: isolation(req.IsolationLevel),
 		})
 	}
 	resp := kmsg.NewPtrListOffsetsResponse()
