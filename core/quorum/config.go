@@ -25,8 +25,9 @@ type Config struct {
 	// ClusterID is the ID that a new cluster gets, or "" for a random one. An
 	// existing cluster must have it, if it is set.
 	ClusterID model.ClusterID
-	// The targets of a new cluster; 0: 3 replicas, 2 of them in sync. FeatureLevel
-	// 0 is the newest that this release knows.
+	// The targets of a new cluster; 0: 3 replicas, 2 of them in sync. An existing
+	// cluster keeps its own, with a warning. FeatureLevel 0 is the newest that
+	// this release knows.
 	ReplicationFactorTarget int16
 	MinISRTarget            int16
 	FeatureLevel            int16

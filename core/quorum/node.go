@@ -199,6 +199,11 @@ func (n *Node) restore() error {
 	if err := n.replayStored(); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(n.cfg.Dir, databaseName), err)
 	}
+	if c := n.Image().Cluster; c.ReplicationFactorTarget != n.cfg.ReplicationFactorTarget || c.MinISRTarget != n.cfg.MinISRTarget {
+		n.log.Warn("the targets of replication were fixed when the cluster was created; this node's configuration has others, which have no effect",
+			"broker", n.cfg.NodeID, "replicas", c.ReplicationFactorTarget, "min_isr", c.MinISRTarget,
+			"configured_replicas", n.cfg.ReplicationFactorTarget, "configured_min_isr", n.cfg.MinISRTarget)
+	}
 	return n.newRaft()
 }
 

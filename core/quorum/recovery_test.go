@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -172,6 +173,27 @@ func TestBootstrapAgainChangesNothing(t *testing.T) {
 	entries, err := os.ReadDir(cfg.Dir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != databaseName {
 		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+}
+
+func TestTargetsStayAndAreToldOf(t *testing.T) {
+	cfg := testConfig(t)
+	if err := open(t, cfg).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for target, warned := range map[int16]bool{3: false, 2: true} {
+		cfg.ReplicationFactorTarget = target
+		var log bytes.Buffer
+		n, err := Open(cfg, Deps{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Image().Cluster.ReplicationFactorTarget; got != 3 || strings.Contains(log.String(), "no effect") != warned {
+			t.Errorf("configured %d: target %d, log %q", target, got, log.String())
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
