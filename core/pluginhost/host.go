@@ -13,13 +13,13 @@ import (
 type EventKind int
 
 const (
-	// Started: it serves, for the first time or again.
+	// Started says that it serves, for the first time or again.
 	Started EventKind = iota + 1
-	// Ended: it served and does not any more; Err says why.
+	// Ended says that it served and does not any more; Err says why.
 	Ended
-	// Failed: it did not come to serve; Err says why.
+	// Failed says that it did not come to serve; Err says why.
 	Failed
-	// Quarantined: it failed so often in a row that it is tried slowly now.
+	// Quarantined says that it failed so often in a row that it is tried slowly now.
 	Quarantined
 )
 

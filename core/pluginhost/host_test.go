@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,8 +33,7 @@ func TestKilledUnderLoadItIsStartedAgain(t *testing.T) {
 	const kills = 4
 	stop := make(chan struct{})
 	var load sync.WaitGroup
-	var mu sync.Mutex
-	begun, completed := 0, 0
+	var count counter
 	for n := range int32(4) {
 		load.Go(func() {
 			for {
@@ -50,21 +50,21 @@ func TestKilledUnderLoadItIsStartedAgain(t *testing.T) {
 					<-time.After(time.Millisecond)
 					continue
 				}
-				pipeline(s, r, &mu, &begun, &completed)
+				pipeline(s, r, &count)
 			}
 		})
 	}
 	for i := range kills {
 		e := w.wait(t, pluginhost.Started, i+1)
-		<-time.After(30 * time.Millisecond) // of load
+		<-count.more(200)
 		kill(t, e.Pid, syscall.SIGKILL)
 		w.wait(t, pluginhost.Ended, i+1)
 	}
 	w.wait(t, pluginhost.Started, kills+1)
 	close(stop)
 	load.Wait()
-	if begun != completed || begun == 0 {
-		t.Errorf("%d appends begun, %d completed", begun, completed)
+	if count.begun != count.completed || count.begun == 0 {
+		t.Errorf("%d appends begun, %d completed", count.begun, count.completed)
 	}
 	if s.Restarts() != kills {
 		t.Errorf("%d restarts, want %d", s.Restarts(), kills)
@@ -79,8 +79,39 @@ func TestKilledUnderLoadItIsStartedAgain(t *testing.T) {
 	}
 }
 
-// pipeline appends with up to 32 in flight until one fails, or some time.
-func pipeline(s storage.Store, r storage.OpenResult, mu *sync.Mutex, begun, completed *int) {
+// counter counts appends.
+type counter struct {
+	mu               sync.Mutex
+	begun, completed int
+	target           int
+	reached          chan struct{} // closed at target
+}
+
+func (c *counter) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun++
+}
+
+func (c *counter) complete() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.completed++; c.completed == c.target {
+		close(c.reached)
+	}
+}
+
+// more returns a channel that is closed after n more completions.
+func (c *counter) more(n int) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.target, c.reached = c.completed+n, make(chan struct{})
+	return c.reached
+}
+
+// pipeline appends with up to 32 in flight until one fails, or some thousand are
+// done.
+func pipeline(s storage.Store, r storage.OpenResult, count *counter) {
 	slots := make(chan struct{}, 32)
 	failed := make(chan struct{}, 1)
 	for n := range int64(2000) {
@@ -89,13 +120,9 @@ func pipeline(s storage.Store, r storage.OpenResult, mu *sync.Mutex, begun, comp
 		case <-failed:
 			return
 		}
-		mu.Lock()
-		*begun++
-		mu.Unlock()
+		count.begin()
 		s.Append(context.Background(), appendOf(r.Handle, r.LEO+n), func(_ storage.AppendResult, err error) {
-			mu.Lock()
-			*completed++
-			mu.Unlock()
+			count.complete()
 			<-slots
 			if err != nil {
 				select {
@@ -148,6 +175,9 @@ func TestFailingPluginIsQuarantined(t *testing.T) {
 	}
 	w.wait(t, pluginhost.Failed, 2)
 	w.wait(t, pluginhost.Quarantined, 2) // it is still tried
+	if a, b := w.wait(t, pluginhost.Failed, 1), w.wait(t, pluginhost.Failed, 2); b.Retry != 2*a.Retry || a.Retry != cfg.BackoffMin {
+		t.Errorf("tried again after %v and %v; want twice as long each time", a.Retry, b.Retry)
+	}
 	if _, err := s.List(t.Context()); !errors.Is(err, storage.ErrGone) {
 		t.Errorf("list of a store in quarantine: %v, want gone", err)
 	}
@@ -172,7 +202,9 @@ func TestFirstStartRefusals(t *testing.T) {
 func TestSecondHostIsRefusedUntilTheFirstEnds(t *testing.T) {
 	settings := []byte(`"` + filepath.Join(t.TempDir(), "lock") + `"`)
 	w1, w2 := newWatcher(), newWatcher()
-	h1, h2 := newHost(t, config(), w1), newHost(t, config(), w2)
+	cfg := config()
+	cfg.QuarantineAfter, cfg.QuarantineRetry = 3, 20*time.Millisecond
+	h1, h2 := newHost(t, cfg, w1), newHost(t, cfg, w2)
 	s1 := h1.Store("main", "storage-locked", storeConfig(settings))
 	s2 := h2.Store("main", "storage-locked", storeConfig(settings))
 	stop1 := start(t, h1)
@@ -183,11 +215,27 @@ func TestSecondHostIsRefusedUntilTheFirstEnds(t *testing.T) {
 	if err := s2.WaitReady(t.Context()); !errors.Is(err, storage.ErrFenced) {
 		t.Errorf("the second host: %v, want fenced", err)
 	}
-	// Killed, the first host's plugin comes back as the only one.
-	kill(t, w1.wait(t, pluginhost.Started, 1).Pid, syscall.SIGKILL)
 	stop1()
 	if _, err := s1.List(t.Context()); err == nil {
 		t.Error("the first store answers after its host ended")
+	}
+	w2.wait(t, pluginhost.Started, 1)
+	if _, err := s2.List(t.Context()); err != nil {
+		t.Errorf("the second host's store, when the first has ended: %v", err)
+	}
+}
+
+func TestPluginsLogIsTheHosts(t *testing.T) {
+	var out output
+	h := pluginhost.New(config(), slog.New(slog.NewTextHandler(&out, nil)), nil)
+	s := h.Store("main", "storage-memory", storeConfig(memstore.Settings("disk")))
+	stop := start(t, h)
+	if err := s.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if want := "level=INFO msg=hello plugin=storage-memory topic=orders"; !strings.Contains(out.String(), want) {
+		t.Errorf("the log lacks %q:\n%s", want, out.String())
 	}
 }
 

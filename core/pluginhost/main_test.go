@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 		var err error
 		switch os.Args[1] {
 		case roleServe:
+			plugin.NewLogger(os.Stderr, nil).Info("hello", "topic", "orders")
 			err = plugin.ServeStorage(memstore.NewProvider(memstore.Options{}))
 		case roleLock:
 			err = plugin.ServeStorage(locked{memstore.NewProvider(memstore.Options{})})
@@ -159,6 +160,12 @@ func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 // start runs a host until the test ends, and checks that Run returns then.

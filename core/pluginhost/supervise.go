@@ -99,6 +99,7 @@ func (s *Store) serve(ctx context.Context, l *life) error {
 func (s *Store) watch(ctx context.Context, l *life) error {
 	health := time.NewTicker(s.host.cfg.HealthInterval)
 	defer health.Stop()
+	degraded := "" // as it was last told
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,8 +118,13 @@ func (s *Store) watch(ctx context.Context, l *life) error {
 				return errors.New("it closed its connection")
 			}
 		case <-health.C:
-			if err := s.checkHealth(ctx, l); err != nil {
+			now, err := s.checkHealth(ctx, l)
+			if err != nil {
 				return err
+			}
+			if now != degraded {
+				degraded = now
+				s.host.logger.Warn("plugin's health changed", "plugin", s.plugin, "store", s.name, "degraded", degraded)
 			}
 		}
 	}
@@ -126,20 +132,15 @@ func (s *Store) watch(ctx context.Context, l *life) error {
 
 // checkHealth asks the plugin for a sign of life. An answer to any call over the
 // data lane meanwhile is one, so that a busy plugin is not killed.
-func (s *Store) checkHealth(ctx context.Context, l *life) error {
+func (s *Store) checkHealth(ctx context.Context, l *life) (degraded string, err error) {
 	answers := l.store.Answers()
 	healthCtx, cancel := context.WithTimeout(ctx, s.host.cfg.HealthTimeout)
 	defer cancel()
-	degraded, err := l.process.Health(healthCtx)
-	switch {
-	case err == nil && degraded != "":
-		s.host.logger.Warn("plugin is degraded", "plugin", s.plugin, "reason", degraded)
-	case err == nil, ctx.Err() != nil, l.store.Answers() != answers:
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("it did not answer its health check within %v", s.host.cfg.HealthTimeout)
-	default: // the connection is gone: watch sees what else is
+	degraded, err = l.process.Health(healthCtx)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && l.store.Answers() == answers {
+		return "", fmt.Errorf("it did not answer its health check within %v", s.host.cfg.HealthTimeout)
 	}
-	return nil
+	return degraded, nil // watch sees what else may be wrong
 }
 
 // report says what went wrong, once, to the log, to whoever listens for events,

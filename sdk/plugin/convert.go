@@ -12,35 +12,44 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// splitError takes an error apart for the wire: its class, and its message
-// without the class. A context's end without a class is an unknown outcome.
-func splitError(err error) (pluginv1.Class, string) {
-	class := storage.Class(err)
-	if class == storage.ErrGone && !errors.Is(err, storage.ErrGone) &&
-		(errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		class = storage.ErrUnknown
+// wireClass is a class of error in both worlds.
+type wireClass struct {
+	wire     pluginv1.Class
+	sentinel error
+}
+
+// wireClasses are all of them.
+func wireClasses() [7]wireClass {
+	return [...]wireClass{
+		{pluginv1.Class_CLASS_RETRY, storage.ErrRetry},
+		{pluginv1.Class_CLASS_FENCED, storage.ErrFenced},
+		{pluginv1.Class_CLASS_CORRUPT, storage.ErrCorrupt},
+		{pluginv1.Class_CLASS_FULL, storage.ErrFull},
+		{pluginv1.Class_CLASS_GONE, storage.ErrGone},
+		{pluginv1.Class_CLASS_INVALID, storage.ErrInvalid},
+		{pluginv1.Class_CLASS_UNKNOWN, storage.ErrUnknown},
 	}
+}
+
+// splitError takes an error apart for the wire: its class, and its message,
+// without the class where that stands before it anyway. A context's end without
+// a class is an unknown outcome; any other error without one is gone.
+func splitError(err error) (pluginv1.Class, string) {
 	message := err.Error()
-	if e, ok := err.(*storage.Error); ok {
+	var e *storage.Error
+	if errors.As(err, &e) && e.Error() == message {
 		message = e.Message
 	}
 	message = wireText(message)
-	switch class {
-	case storage.ErrRetry:
-		return pluginv1.Class_CLASS_RETRY, message
-	case storage.ErrFenced:
-		return pluginv1.Class_CLASS_FENCED, message
-	case storage.ErrCorrupt:
-		return pluginv1.Class_CLASS_CORRUPT, message
-	case storage.ErrFull:
-		return pluginv1.Class_CLASS_FULL, message
-	case storage.ErrInvalid:
-		return pluginv1.Class_CLASS_INVALID, message
-	case storage.ErrUnknown:
-		return pluginv1.Class_CLASS_UNKNOWN, message
-	default:
-		return pluginv1.Class_CLASS_GONE, message
+	for _, c := range wireClasses() {
+		if errors.Is(err, c.sentinel) {
+			return c.wire, message
+		}
 	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return pluginv1.Class_CLASS_UNKNOWN, message
+	}
+	return pluginv1.Class_CLASS_GONE, message
 }
 
 // wireText makes a string fit to travel: protobuf refuses what is not UTF-8.
@@ -48,22 +57,12 @@ func wireText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // joinError puts an error together again. A class that is not known is gone.
 func joinError(class int32, message string) error {
-	sentinel := storage.ErrGone
-	switch pluginv1.Class(class) {
-	case pluginv1.Class_CLASS_RETRY:
-		sentinel = storage.ErrRetry
-	case pluginv1.Class_CLASS_FENCED:
-		sentinel = storage.ErrFenced
-	case pluginv1.Class_CLASS_CORRUPT:
-		sentinel = storage.ErrCorrupt
-	case pluginv1.Class_CLASS_FULL:
-		sentinel = storage.ErrFull
-	case pluginv1.Class_CLASS_INVALID:
-		sentinel = storage.ErrInvalid
-	case pluginv1.Class_CLASS_UNKNOWN:
-		sentinel = storage.ErrUnknown
+	for _, c := range wireClasses() {
+		if c.wire == pluginv1.Class(class) {
+			return &storage.Error{Class: c.sentinel, Message: message}
+		}
 	}
-	return &storage.Error{Class: sentinel, Message: message}
+	return &storage.Error{Class: storage.ErrGone, Message: message}
 }
 
 func errorToProto(err error) *pluginv1.Error {

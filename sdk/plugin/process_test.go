@@ -305,7 +305,6 @@ func TestChecksumPinsTheExecutable(t *testing.T) {
 type records struct {
 	mu    sync.Mutex
 	lines []string
-	came  chan struct{}
 }
 
 func (r *records) Enabled(context.Context, slog.Level) bool { return true }

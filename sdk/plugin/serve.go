@@ -89,7 +89,10 @@ func stopOnSignal(server *StorageServer, logger *slog.Logger, drained <-chan str
 	signal.Notify(term, syscall.SIGTERM)
 	select {
 	case <-drained:
-		<-time.After(answerGrace)
+		select {
+		case <-time.After(answerGrace):
+		case <-term:
+		}
 	case <-term:
 		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()

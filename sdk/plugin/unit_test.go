@@ -105,7 +105,7 @@ func TestAnswersTravel(t *testing.T) {
 			if got.head != a.head || got.append != a.append || got.read.Next != a.read.Next || !bytes.Equal(got.read.Data, a.read.Data) {
 				t.Errorf("%s: %+v became %+v", name, a, got)
 			}
-			if fmt.Sprint(got.err) != fmt.Sprint(a.err) || storage.Class(got.err) != storage.Class(a.err) {
+			if fmt.Sprint(got.err) != fmt.Sprint(a.err) || !errors.Is(got.err, storage.Class(a.err)) {
 				t.Errorf("%s: error %v became %v", name, a.err, got.err)
 			}
 			return nil
