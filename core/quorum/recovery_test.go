@@ -2,8 +2,10 @@ package quorum
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -194,6 +196,64 @@ func TestTargetsStayAndAreToldOf(t *testing.T) {
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The directory of the first format opens for ever: six topics, with a snapshot
+// in their midst.
+func TestGoldenDatabase(t *testing.T) {
+	packed, err := os.Open(filepath.Join("testdata", "quorum-v1.db.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t)
+	if err := os.WriteFile(filepath.Join(cfg.Dir, databaseName), db, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := open(t, cfg)
+	start(t, n)
+	createTopic(t, n, "g")
+	var names []string
+	for topic := range n.Image().Topics() {
+		names = append(names, topic.Name)
+	}
+	b, ok := n.Image().Broker(1)
+	if strings.Join(names, "") != "abcdefg" || !ok || b.Rack != "a" || b.Listeners["PLAINTEXT"].Port != 9092 || n.Identity().ClusterID != "golden-cluster-0000001" {
+		t.Errorf("topics %v, broker %+v, cluster %s", names, b, n.Identity().ClusterID)
+	}
+}
+
+// A disk that fails ends Run, and nobody is told of a success.
+func TestDiskFails(t *testing.T) {
+	n := open(t, testConfig(t))
+	n.OnImage(func(img *image.Image) {
+		if img.BrokerCount() == 1 {
+			if err := n.store.db.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	done := make(chan error, 1)
+	go func() { done <- n.Run(t.Context()) }()
+	register(t, n)
+	rs, err := n.CreateTopics(soon(t), []model.NewTopic{{Name: "t", Partitions: 1, ReplicationFactor: 1}}, false)
+	if !errors.Is(err, model.ErrNotController) {
+		t.Errorf("after the disk failed: %+v, %v", rs, err)
+	}
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "save 1 entries") {
+		t.Errorf("Run = %v", err)
+	}
+	if _, ok := n.Image().TopicByName("t"); ok {
+		t.Error("the image has what was never saved")
 	}
 }
 
