@@ -23,9 +23,16 @@ import (
 )
 
 func TestAppendAndReadThroughAProcess(t *testing.T) {
+	for _, bytes := range []int{100, 100 << 10, 24 << 20} {
+		appendAndRead(t, bytes)
+	}
+}
+
+func appendAndRead(t *testing.T, bytesOfBatch int) {
+	t.Helper()
 	_, s := storeOf(t)
 	log := openLog(t, s, 0)
-	req := appendOf(log.Handle, 0, 100<<10)
+	req := appendOf(log.Handle, 0, bytesOfBatch)
 	done := make(chan error, 1)
 	s.Append(t.Context(), req, func(r storage.AppendResult, err error) {
 		if err == nil && r.LEO != 1 {
@@ -36,7 +43,7 @@ func TestAppendAndReadThroughAProcess(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatalf("append: %v", err)
 	}
-	got, err := s.Read(t.Context(), storage.ReadRequest{Handle: log.Handle, UpTo: 1, MaxBytes: 1 << 20})
+	got, err := s.Read(t.Context(), storage.ReadRequest{Handle: log.Handle, UpTo: 1, MaxBytes: 1 << 20, AtLeastOne: true})
 	if err != nil || !bytes.Equal(got.Data, req.Data) || got.Next != 1 {
 		t.Fatalf("read %d bytes, next %d, %v; want the %d appended", len(got.Data), got.Next, err, len(req.Data))
 	}

@@ -119,8 +119,8 @@ func (l *serverLane) dispatch(ctx context.Context, unit []byte, buf mem.Buffer) 
 			ctx, cancel := withUnitTimeout(ctx, r.head)
 			defer cancel()
 			res, err := l.store.Read(ctx, r.read)
-			if err == nil && len(res.Data) > maxFrameBytes-headBytes-answerBodyBytes-readAnswerBytes {
-				err = storage.Errorf(storage.ErrInvalid, "%d bytes are more than a frame can carry", len(res.Data))
+			if err == nil && len(res.Data) > maxReadBytes {
+				err = storage.Errorf(storage.ErrInvalid, "%d bytes are more than the lane carries at once", len(res.Data))
 			}
 			l.answers <- answer{head: to, read: res, err: err}
 		})

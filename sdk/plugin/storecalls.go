@@ -51,13 +51,16 @@ func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func
 	_ = s.lane.submit(ctx, c, limit) // appends always complete
 }
 
-// sizeError refuses what does not fit into a frame.
+// sizeError refuses what does not fit into a unit.
 func sizeError(data, batches int) error {
-	if n := headBytes + appendBodyBytes + batches*infoBytes + data; n > maxFrameBytes || n < 0 {
-		return storage.Errorf(storage.ErrInvalid, "%d bytes are more than the %d that a frame carries", n, maxFrameBytes)
+	if n := headBytes + replaceBodyBytes + batches*infoBytes + data; n > maxUnitBytes {
+		return storage.Errorf(storage.ErrInvalid, "%d bytes are more than the %d that the lane carries at once", n, maxUnitBytes)
 	}
 	return nil
 }
+
+// maxReadBytes bounds the data of a read.
+const maxReadBytes = maxUnitBytes - headBytes - answerBodyBytes - readAnswerBytes
 
 // do sends a request over the data stream and waits for its answer.
 func (s *Store) do(ctx context.Context, req request, bytes int) (answer, error) {
@@ -73,7 +76,7 @@ func (s *Store) Read(ctx context.Context, req storage.ReadRequest) (storage.Read
 	if err != nil {
 		return storage.ReadResult{}, err
 	}
-	req.MaxBytes = min(max(req.MaxBytes, 0), maxFrameBytes-headBytes-answerBodyBytes-readAnswerBytes)
+	req.MaxBytes = min(max(req.MaxBytes, 0), maxReadBytes)
 	a, err := s.do(ctx, request{head: head{kind: kindRead, handle: req.Handle}, read: req}, req.MaxBytes)
 	if err != nil {
 		return storage.ReadResult{}, err

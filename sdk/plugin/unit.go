@@ -42,6 +42,9 @@ const maxMessageBytes = maxFrameBytes + 64
 // coalesceBytes is about how much a sender puts into one frame when more waits.
 const coalesceBytes = 256 << 10
 
+// maxUnitBytes bounds a unit, so that it fits into a frame that others have begun.
+const maxUnitBytes = maxFrameBytes - coalesceBytes
+
 var errUnit = errors.New("malformed unit")
 
 // head is the part that every unit has.

@@ -124,7 +124,7 @@ func (TimestampKind) EnumDescriptor() ([]byte, []int) {
 // Frame is a message of the stream Data. Its value holds one or more units,
 // back to back, in the order in which they were sent; a sender puts as many into
 // a frame as wait (up to about 256 KiB), and a receiver must not care how they
-// were grouped. No unit is split. A value is at most 512 MiB.
+// were grouped. No unit is split. A value is at most 512 MiB, a unit 256 KiB less.
 //
 // All integers are big-endian; those written i are signed, two's complement.
 // A unit:
