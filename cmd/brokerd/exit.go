@@ -104,12 +104,8 @@ func exitCode(err error) int {
 
 // explain is the sentence for a person.
 func explain(err error) string {
-	var kafka *kerr.Error
 	if errors.Is(err, context.Canceled) {
 		return "interrupted"
-	}
-	if errors.As(err, &kafka) && err == error(kafka) {
-		return kafka.Description
 	}
 	return err.Error()
 }

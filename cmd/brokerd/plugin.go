@@ -177,7 +177,7 @@ func (c *console) checkPlugin(ctx context.Context, launch plugin.LaunchConfig) e
 }
 
 func (c *console) showSettings(settings []storage.Setting) error {
-	var rows [][]string
+	rows := make([][]string, 0, len(settings))
 	for _, s := range settings {
 		about := s.About
 		if s.Secret {

@@ -25,7 +25,7 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	if err != nil {
 		return err
 	}
-	log, err := telemetry.NewLogger(c.err, loaded.Config.Log.Level, loaded.Config.Log.Format)
+	log, err := telemetry.NewLogger(c.err, loaded.Log.Level, loaded.Log.Format)
 	if err != nil {
 		return &configError{err}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func newTopic(c *console) *cobra.Command {
@@ -23,8 +22,8 @@ func newTopic(c *console) *cobra.Command {
 }
 
 // admin connects and wraps the client for administration.
-func (c *cluster) admin(ctx context.Context, opts ...kgo.Opt) (*kadm.Client, error) {
-	client, err := c.connect(ctx, opts...)
+func (c *cluster) admin(ctx context.Context) (*kadm.Client, error) {
+	client, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

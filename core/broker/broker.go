@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -101,8 +100,9 @@ func (b *Broker) Ready() <-chan struct{} { return b.ready }
 // Addresses are what the listeners tell clients to dial, in the order of the
 // configuration. There are none before Ready.
 func (b *Broker) Addresses() []string {
-	var out []string
-	for _, l := range b.now.Load().listeners {
+	listeners := b.now.Load().listeners
+	out := make([]string, 0, len(listeners))
+	for _, l := range listeners {
 		out = append(out, l.Advertised)
 	}
 	return out
@@ -255,7 +255,7 @@ func (b *Broker) register(ctx context.Context, node *quorum.Node, stores []*plug
 // bound pairs what is listened on with what clients are told.
 func (b *Broker) bound(front *server.Server) []admin.ListenerStatus {
 	addrs := front.Addrs()
-	var out []admin.ListenerStatus
+	out := make([]admin.ListenerStatus, 0, len(b.cfg.Listeners))
 	for _, l := range b.cfg.Listeners {
 		addr := addrs[l.Name]
 		port := l.Port
@@ -264,5 +264,5 @@ func (b *Broker) bound(front *server.Server) []admin.ListenerStatus {
 		}
 		out = append(out, admin.ListenerStatus{Name: l.Name, Bound: addr.String(), Advertised: b.cfg.Advertise(l, port, b.hostname).Address()})
 	}
-	return slices.Clip(out)
+	return out
 }

@@ -77,7 +77,7 @@ func Load(src Sources) (Loaded, error) {
 	if len(problems) == 0 {
 		problems = l.validate()
 	}
-	l.out.Warnings = append(l.file.warnings, l.warnings...)
+	l.out.Warnings = slices.Concat(l.file.warnings, l.warnings)
 	return l.out, errors.Join(problems...)
 }
 
@@ -260,8 +260,9 @@ func (l *loader) fitMemory() {
 
 // validate says of each problem where the value came from.
 func (l *loader) validate() []error {
-	var out []error
-	for _, p := range l.out.Config.problems() {
+	problems := l.out.problems()
+	out := make([]error, 0, len(problems))
+	for _, p := range problems {
 		origin := originDefault
 		for _, v := range l.out.Values {
 			if v.Name == p.name {

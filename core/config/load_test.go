@@ -137,7 +137,7 @@ func TestLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.NodeID != 4 || l.Rack != "file" || l.Config.Log.Level != "debug" || l.Topics.number("log.retention.ms") != 2*3600*1000 || l.Flush != FlushReplicated {
+	if l.NodeID != 4 || l.Rack != "file" || l.Log.Level != "debug" || l.Topics.number("log.retention.ms") != 2*3600*1000 || l.Flush != FlushReplicated {
 		t.Errorf("got %+v", l.Config)
 	}
 	origins := map[string]string{

@@ -53,8 +53,9 @@ func properties() []topicconfig.Definition {
 }
 
 func propertySettings() []setting {
-	var out []setting
-	for _, d := range properties() {
+	definitions := properties()
+	out := make([]setting, 0, len(definitions))
+	for _, d := range definitions {
 		name := d.Broker[0].Name
 		s := setting{name: name, about: d.Doc, field: func(c *Config) field {
 			return propertyField{&c.Topics.Properties, name, d}

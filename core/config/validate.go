@@ -20,8 +20,9 @@ type problem struct {
 
 // Validate says everything that is wrong with c, a sentence each, or nil.
 func (c Config) Validate() error {
-	var out []error
-	for _, p := range c.problems() {
+	problems := c.problems()
+	out := make([]error, 0, len(problems))
+	for _, p := range problems {
 		out = append(out, fmt.Errorf("%s: %s", p.name, p.msg))
 	}
 	return errors.Join(out...)

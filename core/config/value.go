@@ -152,20 +152,6 @@ func (f durationField) parse(text string) error {
 
 func (f durationField) format() string { return strconv.FormatInt(f.at.Milliseconds(), 10) }
 
-// millisField is a durationField that reaches further than 292 years.
-type millisField struct{ at *int64 }
-
-func (f millisField) parse(text string) error {
-	ms, err := parseMillis(text)
-	if err != nil {
-		return err
-	}
-	*f.at = ms
-	return nil
-}
-
-func (f millisField) format() string { return strconv.FormatInt(*f.at, 10) }
-
 // parseMillis reads 1500, 1500ms, 1.5s, 10m, 168h or 7d.
 func parseMillis(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
