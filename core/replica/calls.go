@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/partition"
@@ -186,6 +187,7 @@ type appendCall struct {
 	bytes   int
 	batches []recordbatch.Info
 	parts   [][]byte
+	kept    []byte // for the tail; nobody changes it
 	begun   time.Time
 }
 
@@ -197,6 +199,12 @@ func (c *appendCall) run(ctx context.Context) {
 		data = make([]byte, 0, c.bytes)
 		for _, p := range c.parts {
 			data = append(data, p...)
+		}
+	}
+	if c.shard.tails.limit > 0 {
+		c.kept = data
+		if len(c.parts) == 1 {
+			c.kept = slices.Clone(data) // a client's batch may lie in a larger buffer
 		}
 	}
 	c.parts = nil
@@ -215,9 +223,13 @@ func (c *appendCall) done(res storage.AppendResult, err error) {
 	if err == nil {
 		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
 	}
-	c.shard.tell(c.replica, &partition.AppendDone{
+	if err != nil {
+		c.kept = nil
+	}
+	in := &partition.AppendDone{
 		Gen: c.first.Gen, Base: c.first.Base, Last: c.last, LEO: res.LEO,
 		Machine: res.Survives >= storage.SurvivesMachine, Durable: res.Durable,
 		Fault: faultOf(err), Err: err,
-	})
+	}
+	c.shard.loop.Complete(Input{kind: inputStored, replica: c.replica, in: in, stored: c})
 }

@@ -23,6 +23,9 @@ type Config struct {
 	AppendBytes int64
 	// FetchBytes bounds the answer to one fetch, whatever the client asks.
 	FetchBytes int
+	// TailBytes bounds what is kept in memory of the ends of all logs, for readers
+	// that keep up. Zero keeps nothing.
+	TailBytes int64
 	// StoreTimeout is the deadline of a call of a store that moves little.
 	StoreTimeout time.Duration
 	// OpenTimeout is that of opening logs, which may recover them.
@@ -46,6 +49,7 @@ func DefaultConfig() Config {
 		Shards:          2,
 		AppendBytes:     128 << 20,
 		FetchBytes:      55 << 20,
+		TailBytes:       64 << 20,
 		StoreTimeout:    15 * time.Second,
 		OpenTimeout:     5 * time.Minute,
 		OpenWait:        2 * time.Second,
@@ -63,8 +67,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("node ID %d is below 0", c.NodeID)
 	case c.Shards < 1 || c.StoreWorkers < 1:
 		return fmt.Errorf("%d shards, %d store workers: at least 1 of each", c.Shards, c.StoreWorkers)
-	case c.AppendBytes < 1 || c.FetchBytes < 1:
-		return errors.New("append bytes and fetch bytes are at least 1")
+	case c.AppendBytes < 1 || c.FetchBytes < 1 || c.TailBytes < 0:
+		return errors.New("append bytes and fetch bytes are at least 1, tail bytes at least 0")
 	case c.StoreTimeout <= 0 || c.OpenTimeout <= 0 || c.AppendTimeout <= 0 || c.ShutdownTimeout <= 0:
 		return errors.New("every timeout is above 0")
 	}

@@ -27,6 +27,8 @@
 //   - What a client was told is visible: a view is published before the
 //     answers that rest on it are given.
 //   - Every Append is answered exactly once, also when the broker stops.
+//   - Readers at the tail are served from memory (Config.TailBytes), with the
+//     same bytes in the same limits as from the store.
 //   - At most Config.AppendBytes of unanswered appends are held; past that,
 //     Append waits.
 //

@@ -155,6 +155,10 @@ func (c *fetch) readOne(ctx context.Context, p *fetching) {
 }
 
 func (c *fetch) readStore(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) {
+	if res, ok := p.replica.tail.read(req); ok {
+		c.took(p, res)
+		return
+	}
 	limited, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
 	defer cancel()
 	res, err := p.replica.dir.Store.Read(limited, req)
@@ -162,6 +166,11 @@ func (c *fetch) readStore(ctx context.Context, p *fetching, v *view, req storage
 		c.readFailed(ctx, p, v, err)
 		return
 	}
+	c.took(p, res)
+}
+
+// took adds what was read.
+func (c *fetch) took(p *fetching, res storage.ReadResult) {
 	if len(p.out.Data) == 0 {
 		p.out.Data = res.Data
 	} else {

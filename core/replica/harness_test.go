@@ -154,6 +154,7 @@ func testConfig() Config {
 	cfg := DefaultConfig()
 	cfg.NodeID = 1
 	cfg.OpenWait = 5 * time.Second
+	cfg.TailBytes = 0
 	cfg.Limits.BackoffMin = time.Millisecond
 	cfg.Limits.BackoffMax = 20 * time.Millisecond
 	return cfg

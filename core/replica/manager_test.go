@@ -102,7 +102,9 @@ func TestStoreKilledUnderLoadLosesNothing(t *testing.T) { // FR-76
 		}
 	}()
 	store := newRestartable(t, memstore.Options{Defer: func(run func()) { steps <- run }})
-	f := start(t, store, newCluster(t, topicRecords(testTopic, "orders", 4)...), testConfig(), nil)
+	cfg := testConfig()
+	cfg.TailBytes = 8 << 10
+	f := start(t, store, newCluster(t, topicRecords(testTopic, "orders", 4)...), cfg, nil)
 	defer close(steps)
 	defer f.stop()
 	for i := range int32(4) {

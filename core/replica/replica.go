@@ -19,6 +19,8 @@ type replica struct {
 	// view is what readers see; the shard publishes it.
 	view atomic.Pointer[view]
 
+	tail tail
+
 	mu       sync.Mutex
 	watchers map[*watcher]struct{} // who waits for the view to change
 

@@ -20,6 +20,7 @@ type Input struct {
 	request *request
 	assign  *assignment
 	opened  *openedLog
+	stored  *appendCall
 	handle  storage.Handle
 	err     error
 }
@@ -34,6 +35,7 @@ const (
 	inputOpened                   // a log was opened, or not
 	inputClosed                   // handle was closed
 	inputDeleted                  // a log was deleted, or not: err
+	inputStored                   // in, for replica's machine; stored is the call
 	inputStop                     // the broker stops
 )
 
@@ -88,6 +90,7 @@ type Shard struct {
 	dirty    []*replica
 	spare    []*replica
 	burst    batchedCalls
+	tails    tailBudget
 	replicas map[model.Partition]*replica
 	stopping bool
 }
@@ -110,6 +113,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
 		host:     h,
 		timers:   loop.NewTimers[timerKey](),
 		replicas: make(map[model.Partition]*replica),
+		tails:    tailBudget{limit: cfg.TailBytes / int64(cfg.Shards)},
 	}
 	s.loop = loop.New[Input](s, deps.Clock, 0)
 	return s
@@ -156,6 +160,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.assigned(now, in.replica, in.assign)
 	case inputRemove:
 		s.remove(now, in.replica)
+	case inputStored:
+		s.stored(now, in.replica, in.in, in.stored)
 	case inputOpened:
 		s.logOpened(now, in.replica, in.opened)
 	case inputClosed:
@@ -314,10 +320,23 @@ func (s *Shard) stop(now time.Time) {
 	}
 }
 
+// stored takes the answer to an append. What the machine has taken for stored is
+// kept for readers, who do not see it before the view says so.
+func (s *Shard) stored(now time.Time, r *replica, in partition.Input, c *appendCall) {
+	s.step(now, r, in)
+	if c.kept == nil || c.first.Gen != r.gen {
+		return
+	}
+	if v := r.machine.View(); v.Gen == c.first.Gen && v.LEO > c.last {
+		s.tails.add(&r.tail, chunk{base: c.first.Base, last: c.last, batches: c.batches, data: c.kept})
+	}
+}
+
 // logOpened keeps the handle, then tells the machine.
 func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone && !r.deleting {
 		r.handle, r.closed = o.handle, false
+		r.tail.reset() // the log may hold less, or more, than it says
 		if r.machine.Ended() {
 			s.closeLog(r) // it was being opened when it was told to end
 			return

@@ -79,6 +79,7 @@ func (s *stepped) boot(c *cluster) {
 	s.exec = &steppedExecutor{queues: map[Lane][]func(context.Context){}}
 	cfg := testConfig()
 	cfg.OpenWait = 0
+	cfg.TailBytes = int64(s.rng.IntN(3)) * 1000
 	broker := DefaultBroker()
 	broker.RetentionEvery = 0 // the records are stamped long ago
 	var err error

@@ -19,7 +19,7 @@ import (
 // TestReadersAloneBringAStoreBack: nobody appends, so that only a read can find
 // that the log is gone.
 func TestReadersAloneBringAStoreBack(t *testing.T) { // FR-76
-	f := newFixture(t, 1)
+	f := newFixture(t, 1) // without tails: what is read, is read from the store
 	f.mustProduce(part(0), "x")
 	f.store.kill()
 	f.store.start(t)
