@@ -1,0 +1,81 @@
+package storagefile
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// inFlight is how many appends are under way at once.
+const inFlight = 64
+
+// BenchmarkAppend appends batches to one log, with 64 in flight.
+func BenchmarkAppend(b *testing.B) {
+	for _, level := range []struct {
+		name    string
+		require storage.Survives
+	}{{"process", storage.SurvivesProcess}, {"machine", storage.SurvivesMachine}} {
+		for _, size := range []int{1 << 10, 16 << 10} {
+			b.Run(fmt.Sprintf("%s/%dKiB", level.name, size>>10), func(b *testing.B) { benchAppend(b, size, level.require) })
+		}
+	}
+}
+
+func benchAppend(b *testing.B, size int, require storage.Survives) {
+	ctx := context.Background()
+	p := &provider{fs: vfs.OS{}, now: time.Now, logger: quiet()}
+	store, _, err := p.Open(ctx, config(b.TempDir()+"/store"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	res := store.Open(ctx, []storage.OpenSpec{{ID: storage.LogID{Partition: 1}, Label: "bench", Create: true}})[0]
+	if res.Err != nil {
+		b.Fatal(res.Err)
+	}
+	type slot struct {
+		data  []byte
+		infos []storage.BatchInfo
+	}
+	free := make(chan *slot, inFlight)
+	for range inFlight {
+		data := recordbatch.Build(nil, recordbatch.Header{
+			Info:    recordbatch.Info{LastOffset: 9, Records: 10, ProducerID: -1, BaseSequence: -1},
+			Payload: make([]byte, size-recordbatch.HeaderBytes),
+		})
+		info, err := recordbatch.Parse(data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		free <- &slot{data, []storage.BatchInfo{info}}
+	}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	b.ResetTimer()
+	base := int64(0)
+	for range b.N {
+		s := <-free
+		recordbatch.Stamp(s.data, base, 0)
+		s.infos[0].BaseOffset, s.infos[0].LastOffset = base, base+9
+		store.Append(ctx, storage.AppendRequest{
+			Handle: res.Handle, BaseOffset: base, Batches: s.infos, Data: s.data, Require: require,
+		}, func(_ storage.AppendResult, err error) {
+			if err != nil {
+				b.Error(err)
+			}
+			free <- s
+		})
+		base += 10
+	}
+	for range inFlight {
+		<-free
+	}
+	b.StopTimer()
+	if err := store.Shutdown(ctx); err != nil {
+		b.Fatal(err)
+	}
+}
