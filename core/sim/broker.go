@@ -1,0 +1,279 @@
+package sim
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+)
+
+const nodeID model.NodeID = 1
+
+var (
+	directory = model.DirectoryID{0xd1}
+	topicID   = model.TopicID{0x70}
+)
+
+// broker is one life of a broker's data path after another, on one disk.
+type broker struct {
+	w    *world
+	opts Options
+	img  *image.Image
+	disk *memstore.Disk
+	f    *faults
+
+	life    int // counts up at each start; work of an earlier life is dropped
+	manager *replica.Manager
+	store   *plugin
+	lanes   map[replica.Lane]*lane
+	turning []bool // by loop: a turn is scheduled
+	timer   time.Time
+	up      bool
+}
+
+// lane is the queue of one ordered sequence of calls.
+type lane struct {
+	queue   []func(context.Context)
+	running bool
+}
+
+func newBroker(w *world, opts Options, f *faults) (*broker, error) {
+	b := &broker{w: w, opts: opts, disk: &memstore.Disk{}, f: f}
+	records := []image.Record{
+		&image.ClusterRecord{Cluster: image.Cluster{ID: "sim", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}},
+		&image.BrokerRecord{ID: nodeID, Directories: []model.DirectoryID{directory}},
+		&image.TopicRecord{ID: topicID, Name: "orders", ReplicationFactorTarget: 3},
+	}
+	for i := range opts.Partitions {
+		records = append(records, &image.PartitionRecord{
+			Partition: model.Partition{Topic: topicID, Index: int32(i)},
+			Registration: image.Partition{
+				Replicas: []model.NodeID{nodeID}, Directories: []model.DirectoryID{directory},
+				ISR: []model.NodeID{nodeID}, Leader: nodeID,
+			},
+		})
+	}
+	d := image.NewDelta(&image.Image{}, 1)
+	for _, r := range records {
+		if err := d.Apply(r); err != nil {
+			return nil, err
+		}
+	}
+	b.img = d.Image()
+	return b, nil
+}
+
+// start begins a life.
+func (b *broker) start() error {
+	b.life++
+	b.lanes = make(map[replica.Lane]*lane)
+	b.store = &plugin{b: b}
+	b.store.start()
+	cfg := replica.DefaultConfig()
+	cfg.NodeID = nodeID
+	cfg.Limits.AppendStall = 2 * time.Second
+	cfg.Limits.SnapshotAfter = b.opts.SnapshotAfter
+	cfg.Limits.ScanBatches = 7
+	cfg.Limits.InFlightBatches = b.opts.InFlight
+	settings := replica.DefaultBroker()
+	settings.Flush = b.opts.Flush
+	settings.RetentionEvery = 700 * time.Millisecond
+	resolve := replica.SettingsOf(settings)
+	m, err := replica.New(cfg, replica.Deps{
+		Directories: []replica.Directory{{ID: directory, Name: "main", Plugin: "memstore", Store: b.store}},
+		Logger:      slog.New(slog.DiscardHandler),
+		Clock:       b.w,
+		Executor:    &executor{b: b, life: b.life},
+		Settings: func(img *image.Image, topic string) (replica.TopicSettings, error) {
+			s, err := resolve(img, topic)
+			s.Log.SegmentBytes = b.opts.SegmentBytes
+			s.RetentionBytes = b.opts.RetentionBytes
+			return s, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	b.manager, b.up = m, true
+	b.turning = make([]bool, len(m.Loops()))
+	m.Apply(b.img)
+	b.w.note("broker starts, life %d", b.life)
+	return nil
+}
+
+// kill ends a life at once, and its plugin with it.
+func (b *broker) kill() {
+	b.w.note("broker is killed")
+	b.up = false
+	b.life++
+	b.disk.Kill()
+}
+
+// pump schedules turns of loops that have something to do. It is called after
+// every event.
+func (b *broker) pump() {
+	if !b.up {
+		return
+	}
+	earliest := time.Time{}
+	for i, l := range b.manager.Loops() {
+		if l.Pending() > 0 && !b.turning[i] {
+			b.scheduleTurn(i, b.w.now.Add(b.w.between(0, time.Millisecond)))
+		}
+		if at, ok := l.Deadline(); ok && (earliest.IsZero() || at.Before(earliest)) {
+			earliest = at
+		}
+	}
+	if !earliest.IsZero() && !earliest.Equal(b.timer) {
+		b.timer = earliest
+		life := b.life
+		b.w.at(earliest, func() {
+			if life == b.life && b.up && b.timer.Equal(earliest) {
+				b.timer = time.Time{}
+				for _, l := range b.manager.Loops() {
+					l.Turn(b.w.now)
+				}
+			}
+		})
+	}
+}
+
+func (b *broker) scheduleTurn(i int, at time.Time) {
+	b.turning[i] = true
+	life := b.life
+	b.w.at(at, func() {
+		if life == b.life && b.up {
+			b.turning[i] = false
+			b.manager.Loops()[i].Turn(b.w.now)
+		}
+	})
+}
+
+// stopCleanly ends a life as SIGTERM does: its logs are closed.
+func (b *broker) stopCleanly() bool {
+	b.manager.Stop()
+	for range 100_000 {
+		b.pump()
+		open := false
+		for _, l := range b.manager.Loops() {
+			open = open || l.Pending() > 0
+		}
+		if !open && b.idle() {
+			break
+		}
+		if _, ok := b.w.next(); !ok {
+			break
+		}
+		b.w.step()
+	}
+	b.w.note("broker stopped")
+	b.up = false
+	b.life++
+	return b.store.shutdown()
+}
+
+// idle: no call of a store is queued.
+func (b *broker) idle() bool {
+	for _, l := range b.lanes {
+		if l.running || len(l.queue) > 0 {
+			return false
+		}
+	}
+	return b.store.pending == 0
+}
+
+// executor runs the calls of one life's manager when the world says.
+type executor struct {
+	b    *broker
+	life int
+}
+
+// Ordered implements replica.Executor.
+func (e *executor) Ordered(key replica.Lane, work func(context.Context)) {
+	if e.life != e.b.life {
+		return
+	}
+	l := e.b.lanes[key]
+	if l == nil {
+		l = &lane{}
+		e.b.lanes[key] = l
+	}
+	l.queue = append(l.queue, work)
+	e.runNext(l)
+}
+
+func (e *executor) runNext(l *lane) {
+	if l.running || len(l.queue) == 0 {
+		return
+	}
+	l.running = true
+	e.b.w.after(e.b.f.storeDelay(), func() {
+		if e.life != e.b.life {
+			return
+		}
+		work := l.queue[0]
+		l.queue = l.queue[1:]
+		work(context.Background())
+		l.running = false
+		e.runNext(l)
+	})
+}
+
+// Go implements replica.Executor.
+func (e *executor) Go(_ model.DirectoryID, work func(context.Context)) {
+	if e.life != e.b.life {
+		return
+	}
+	e.b.store.pending++
+	e.b.w.after(e.b.f.storeDelay(), func() {
+		if e.life == e.b.life {
+			e.b.store.pending--
+			work(context.Background())
+		}
+	})
+}
+
+// plugin is a store whose process can die alone, and is started again by its
+// host a little later: until then every call says so.
+type plugin struct {
+	storage.Store // of the process that is up
+	b             *broker
+	pending       int // calls that the executor has not run yet
+	alive         bool
+}
+
+func (p *plugin) start() {
+	if p.alive {
+		return
+	}
+	p.alive = true
+	s, _, err := memstore.Open(p.b.disk, storage.Config{Identity: storage.Identity{ClusterID: "sim", NodeID: int32(nodeID)}}, memstore.Options{
+		Now: p.b.w.Now,
+		Defer: func(run func()) {
+			p.b.w.after(p.b.f.diskDelay(), func() {
+				run()
+				p.b.f.stepped()
+			})
+		},
+		Before: p.b.f.before,
+		After:  p.b.f.after,
+	})
+	if err != nil {
+		panic("sim: the store does not open: " + err.Error())
+	}
+	p.Store = s
+}
+
+// die kills the process; what is under way fails, and so does every call until
+// start.
+func (p *plugin) die() {
+	p.alive = false
+	p.b.disk.Kill()
+}
+
+func (p *plugin) shutdown() bool { return p.Shutdown(context.Background()) == nil }

@@ -1,0 +1,289 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+)
+
+// plainProducer: every so many-th producer, and the first, is not idempotent.
+const plainProducer = 4
+
+// Options are the shape of one run.
+type Options struct {
+	Partitions     int
+	Producers      int
+	Batches        int // for each producer
+	Pace           time.Duration
+	Flush          partition.FlushPolicy
+	InFlight       int
+	SnapshotAfter  int
+	SegmentBytes   int64
+	RetentionBytes int64 // negative: none
+	Faulty         time.Duration
+	// Log gets every event; nil: nobody.
+	Log func(string)
+}
+
+// Report is what happened in one run.
+type Report struct {
+	Seed        uint64
+	Acked       int // records, by acknowledgement
+	Retried     int
+	LostAnswers int
+	Kills       int // of the broker
+	Deaths      int // of the plugin alone
+	PowerLosses int
+	Lost        int // unflushed batches that power losses took
+	Torn        int // of them, torn writes
+	Failed      int // operations of the store
+	Full        int // times that the disk filled
+	Trims       int
+	Reads       int // records
+	Trace       uint64
+	Violations  []string
+}
+
+// Crashes counts every end of a process.
+func (r Report) Crashes() int { return r.Kills + r.Deaths + r.PowerLosses }
+
+// simulation is one run.
+type simulation struct {
+	w         *world
+	opts      Options
+	f         *faults
+	broker    *broker
+	check     *checker
+	producers []*producer
+	report    *Report
+}
+
+// OptionsOf draws the shape of a run from its seed.
+func OptionsOf(seed uint64) Options {
+	w := newWorld(seed^0x0b5, nil)
+	o := Options{
+		Partitions:     1 + w.rand.IntN(3),
+		Producers:      2 + w.rand.IntN(4),
+		Batches:        12 + w.rand.IntN(20),
+		Pace:           w.between(time.Millisecond, 60*time.Millisecond),
+		Flush:          partition.FlushPolicy(w.rand.IntN(3)),
+		InFlight:       1 << w.rand.IntN(6),
+		SnapshotAfter:  1 + w.rand.IntN(30),
+		SegmentBytes:   int64(200 + w.rand.IntN(3000)),
+		RetentionBytes: -1,
+		Faulty:         w.between(2*time.Second, 6*time.Second),
+	}
+	if w.chance(4) {
+		o.RetentionBytes = int64(500 + w.rand.IntN(5000))
+	}
+	return o
+}
+
+// patience is how long after the last fault every client must have been served.
+const patience = 3 * time.Minute
+
+// Run runs one seed. The error is the simulator's own; what the broker did wrong
+// is in the report.
+func Run(seed uint64, opts Options) (Report, error) {
+	report := &Report{Seed: seed}
+	w := newWorld(seed, opts.Log)
+	s := &simulation{w: w, opts: opts, report: report, check: newChecker(w, opts.RetentionBytes >= 0)}
+	s.f = &faults{w: w, on: true, oneIn: 8 + w.rand.IntN(60), report: report}
+	b, err := newBroker(w, opts, s.f)
+	if err != nil {
+		return *report, fmt.Errorf("make the broker: %w", err)
+	}
+	s.broker = b
+	if err := b.start(); err != nil {
+		return *report, fmt.Errorf("start the broker: %w", err)
+	}
+	s.clients()
+	s.trouble()
+	s.watch()
+	end := w.now.Add(opts.Faulty)
+	s.runUntil(func() bool { return !w.now.Before(end) || len(s.check.violations) > 0 })
+	s.heal()
+	limit := w.now.Add(patience)
+	s.runUntil(func() bool { return s.served() || !w.now.Before(limit) || len(s.check.violations) > 0 })
+	if !s.served() {
+		s.check.violate("clients are not served %s after the last fault", patience)
+	}
+	if err := s.finish(); err != nil {
+		return *report, err
+	}
+	report.Violations, report.Trace = s.check.violations, w.trace.sum
+	return *report, nil
+}
+
+// clients makes the producers.
+func (s *simulation) clients() {
+	for i := range s.opts.Producers {
+		p := &producer{
+			s: s, id: i, left: s.opts.Batches, acks: model.AcksAll, pid: int64(1000 + i),
+			partition: model.Partition{Topic: topicID, Index: int32(s.w.rand.IntN(s.opts.Partitions))},
+		}
+		if i%plainProducer == 0 {
+			p.pid = model.NoProducerID
+			p.acks = []model.Acks{model.AcksAll, model.AcksAll, model.AcksLeader}[s.w.rand.IntN(3)]
+		}
+		p.start()
+		s.producers = append(s.producers, p)
+	}
+}
+
+func (s *simulation) runUntil(stop func() bool) {
+	for !stop() {
+		s.broker.pump()
+		if _, ok := s.w.next(); !ok {
+			return
+		}
+		s.w.step()
+	}
+}
+
+func (s *simulation) served() bool {
+	for _, p := range s.producers {
+		if !p.done() {
+			return false
+		}
+	}
+	return true
+}
+
+// heal ends the faults: what is down comes up.
+func (s *simulation) heal() {
+	s.f.on = false
+	s.broker.disk.SetFree(-1)
+	s.w.note("faults end")
+}
+
+// watch reads and looks at the broker's offsets, again and again.
+func (s *simulation) watch() {
+	s.w.after(s.w.between(time.Millisecond, 40*time.Millisecond), func() {
+		if s.broker.up {
+			s.read()
+			s.status()
+		}
+		s.watch()
+	})
+}
+
+func (s *simulation) status() {
+	for _, d := range s.broker.manager.Directories(context.Background()) {
+		for _, r := range d.Replicas {
+			if r.Offline == nil && r.Leader && r.LEO > 0 {
+				s.check.status(r)
+			}
+		}
+	}
+}
+
+// read fetches from some place of some partition.
+func (s *simulation) read() {
+	p := model.Partition{Topic: topicID, Index: int32(s.w.rand.IntN(s.opts.Partitions))}
+	seen := s.check.of(p)
+	from := seen.logStart
+	if seen.hw > from {
+		from += s.w.rand.Int64N(seen.hw - from)
+	}
+	got := s.fetch(p, from, 200+s.w.rand.IntN(2000))
+	if got.Err != nil {
+		return
+	}
+	s.consume(p, from, got)
+}
+
+func (s *simulation) fetch(p model.Partition, from int64, maxBytes int) model.Fetched {
+	return s.broker.manager.Fetch(context.Background(), model.Fetch{
+		Partitions: []model.FetchPartition{{
+			Partition: p, Offset: from, LogStart: -1, MaxBytes: maxBytes, CurrentEpoch: model.NoEpoch, LastFetchedEpoch: model.NoEpoch,
+		}},
+		MaxBytes: maxBytes,
+	})[0]
+}
+
+// consume hands what was fetched to the checker and returns the next offset.
+func (s *simulation) consume(p model.Partition, from int64, got model.Fetched) (next int64, values []string) {
+	next = from
+	for r, err := range batch.Records(got.Data, 0) {
+		if err != nil {
+			s.check.violate("partition %d: what was fetched at %d is damaged: %v", p.Index, from, err)
+			return next, values
+		}
+		if r.Offset >= got.HighWatermark {
+			s.check.violate("partition %d: offset %d was served, the high watermark is %d", p.Index, r.Offset, got.HighWatermark)
+		}
+		if r.Offset < from {
+			continue
+		}
+		s.check.consumed(p, r.Offset, string(r.Value))
+		values = append(values, string(r.Value))
+		next = r.Offset + 1
+		s.report.Reads++
+	}
+	return next, values
+}
+
+// finish starts the broker once more, cleanly or after a kill, and reads it all.
+func (s *simulation) finish() error {
+	if s.w.chance(2) && s.broker.up && s.broker.store.alive {
+		if !s.broker.stopCleanly() {
+			s.check.violate("the store did not shut down cleanly")
+		}
+	} else {
+		s.broker.kill()
+	}
+	if err := s.broker.start(); err != nil {
+		return fmt.Errorf("start the broker again: %w", err)
+	}
+	for i := range s.opts.Partitions {
+		s.readAll(model.Partition{Topic: topicID, Index: int32(i)})
+	}
+	return nil
+}
+
+// readAll reads a partition from its log start to its end.
+func (s *simulation) readAll(p model.Partition) {
+	limit := s.w.now.Add(patience)
+	var values []string
+	next, start := int64(-1), int64(0)
+	for {
+		if next < 0 {
+			next = s.check.of(p).logStart
+		}
+		got := s.fetch(p, next, 1<<20)
+		if got.Err == nil && got.HighWatermark >= 0 {
+			if len(values) == 0 {
+				start = max(next, got.LogStart)
+			}
+			if next >= got.HighWatermark {
+				s.check.final(p, start, got.HighWatermark, values)
+				return
+			}
+			was := next
+			var more []string
+			next, more = s.consume(p, next, got)
+			values = append(values, more...)
+			if next > was {
+				continue
+			}
+		}
+		if !s.w.now.Before(limit) {
+			s.check.violate("partition %d does not serve: %v", p.Index, got.Err)
+			return
+		}
+		if got.Err != nil && got.LogStart > next && len(values) == 0 {
+			next = got.LogStart
+		}
+		s.broker.pump()
+		if _, ok := s.w.next(); !ok {
+			s.check.violate("partition %d does not serve and nothing is to come: %v", p.Index, got.Err)
+			return
+		}
+		s.w.step()
+	}
+}
