@@ -37,7 +37,7 @@
 //   - A log that holds bytes which this replica cannot have written takes it
 //     offline; nothing is overwritten.
 //
-// They are tested by the stories in testdata, by the properties in
+// They are tested by the stories in testdata/stories, by the properties in
 // machine_property_test.go, and from outside by the simulator.
 //
 // Sources: KIP-98 and KIP-360 (idempotence), KIP-101, KIP-279 and KIP-320

@@ -398,7 +398,7 @@ func (m *Machine) stopIfDone(now time.Time, out *Effects) {
 	if m.state == stateDraining || m.state == stateStalled {
 		return
 	}
-	if m.state == stateLeading && m.snapshotOffset != m.stored {
+	if m.state == stateLeading && m.snapshotDue() {
 		m.putSnapshot(now, out)
 		return
 	}

@@ -79,7 +79,7 @@ func DefaultLimits() Limits {
 		AppendStall:     10 * time.Second,
 		BackoffMin:      20 * time.Millisecond,
 		BackoffMax:      2 * time.Second,
-		SnapshotEvery:   2 * time.Minute,
+		SnapshotEvery:   5 * time.Minute,
 		SnapshotAfter:   50_000,
 		ScanBatches:     4096,
 	}

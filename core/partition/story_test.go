@@ -11,10 +11,10 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestStories plays the stories in testdata. Each line is an input; below it
+// TestStories plays the stories in testdata/stories. Each line is an input; below it
 // stand the effects that it has, in words.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		var s story
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
 	})

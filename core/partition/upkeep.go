@@ -64,7 +64,7 @@ func (m *Machine) fired(now time.Time, t Timer, out *Effects) {
 	case TimerRetention:
 		m.retain(now, out)
 	case TimerSnapshot:
-		if m.open() && m.snapshotOffset != m.stored {
+		if m.open() && m.snapshotDue() {
 			m.putSnapshot(now, out)
 		}
 		if m.Leads() {
@@ -213,6 +213,15 @@ func (m *Machine) retained(now time.Time, in *Retained, out *Effects) {
 	}
 	m.raiseLogStart(in.LogStart)
 	m.bytes = in.Bytes
+}
+
+// snapshotWorth is how many batches are scanned at the next opening rather than
+// pay for a snapshot that has no producer to tell of.
+const snapshotWorth = 10_000
+
+// snapshotDue reports whether a snapshot would tell more than the last.
+func (m *Machine) snapshotDue() bool {
+	return m.snapshotOffset != m.stored && (m.producers.len() > 0 || m.sinceSnapshot >= snapshotWorth)
 }
 
 // putSnapshot asks that the producers be kept as they are at the log end that
