@@ -139,6 +139,7 @@ func (l *log) truncate(to int64) error {
 	l.leo = leo
 	l.holes = clipHoles(l.holes, l.logStart, leo)
 	l.publish()
+	keep.Regrow(x.Bytes)
 	if err := l.dropTail(keep, old[i+1:], x.Bytes); err != nil {
 		return l.fail(fmt.Errorf("truncate: %w", err))
 	}

@@ -327,6 +327,27 @@ func TestCrashAtEveryChange(t *testing.T) {
 					t.Fatalf("seed %d, power lost at change %d: %v", seed, n, err)
 				}
 			}
+			again := 1 + r.Int64N(12)
+			cfg, dead = crashAt(again)
+			fs = fs.AfterPowerLoss(cfg, r)
+			recoverOnly(fs, "boot-2")
+			dead.Store(true)
+			if err := c.check(fs.AfterKill(vfs.MemConfig{}), "boot-2", true); err != nil {
+				t.Fatalf("seed %d, power lost at change %d, killed at change %d of recovery: %v", seed, n, again, err)
+			}
+			if err := c.check(fs.AfterPowerLoss(vfs.MemConfig{}, r), "boot-3", true); err != nil {
+				t.Fatalf("seed %d, power lost at change %d, again at change %d of recovery: %v", seed, n, again, err)
+			}
 		}
 	}
+}
+
+// recoverOnly opens the log on a file system that may die under it.
+func recoverOnly(fs vfs.FS, boot string) {
+	s, err := start(fs, testConfig(boot))
+	if err != nil {
+		return
+	}
+	s.open(testID, 9) // its outcome is what the caller looks at
+	s.stop()
 }

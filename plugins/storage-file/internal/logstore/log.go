@@ -59,6 +59,7 @@ type log struct {
 	scheduled  bool
 	dead       bool // closed or deleted: no op runs any more
 	handle     storage.Handle
+	gone       error // why the log's handle has ended, with the log
 	failed     error // why nothing can be appended or read until the log is opened again
 	waiting    []completion
 	completing bool
@@ -229,8 +230,8 @@ func (l *log) check(h storage.Handle) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.dead:
-		return errClosed()
+	case l.gone != nil:
+		return l.gone
 	case l.handle != h:
 		return storage.Errorf(storage.ErrFenced, "the log was opened again")
 	}

@@ -225,29 +225,39 @@ func (l *log) endIfUnused() {
 	unused := l.handle == 0
 	l.mu.Unlock()
 	if unused {
-		l.end(errClosed())
+		l.shut(errClosed())
+		l.end()
 	}
 }
 
-// end makes the log object dead: its files are closed, its handle gives why,
-// and what is queued fails.
-func (l *log) end(why error) {
+// shut closes the files of the log; its handle gives why from now on.
+func (l *log) shut(why error) {
 	l.mu.Lock()
-	l.dead = true
-	handle := l.handle
+	l.gone = why
 	if l.failed == nil {
-		l.failed = storage.Errorf(storage.ErrGone, "the log is closed")
+		l.failed = errClosed()
 	}
+	handle := l.handle
 	l.mu.Unlock()
 	l.store.retire(handle, why)
-	l.store.mu.Lock()
-	delete(l.store.logs, l.id)
 	if l.open {
+		l.store.mu.Lock()
 		l.store.seen[l.id] = l.seen
+		l.store.mu.Unlock()
 	}
-	l.store.mu.Unlock()
 	l.letGo()
 	l.answer()
+}
+
+// end forgets the log object, which was shut: what is queued on it fails, and
+// another may take its place. Nothing may be done to the log's files after it.
+func (l *log) end() {
+	l.store.mu.Lock()
+	delete(l.store.logs, l.id)
+	l.store.mu.Unlock()
+	l.mu.Lock()
+	l.dead = true
+	l.mu.Unlock()
 }
 
 // Close implements storage.Store.
@@ -289,7 +299,8 @@ func (s *Store) isClosing() bool {
 
 // close flushes the log, marks it as closed in order, and ends it.
 func (l *log) close() error {
-	defer l.end(storage.Errorf(storage.ErrGone, "the handle is closed"))
+	defer l.end()
+	defer l.shut(storage.Errorf(storage.ErrGone, "the handle is closed"))
 	if !l.open {
 		return nil
 	}
@@ -329,7 +340,8 @@ func (s *Store) Delete(ctx context.Context, id storage.LogID) error {
 	for {
 		var trash []string
 		done, err := s.onLog(id, "", func(l *log) error {
-			l.end(storage.Errorf(storage.ErrFenced, "the log was deleted"))
+			defer l.end()
+			l.shut(storage.Errorf(storage.ErrFenced, "the log was deleted"))
 			var err error
 			trash, err = s.moveAway(id)
 			return err

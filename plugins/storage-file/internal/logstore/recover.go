@@ -273,6 +273,7 @@ func (r *recovery) trust(seg *segment.Segment, last bool) error {
 			return nil
 		}
 	}
+	seg.Trust(bytes) // what is appended from here on
 	r.index, r.next = x, x.Next
 	return nil
 }

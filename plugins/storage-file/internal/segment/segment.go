@@ -55,8 +55,9 @@ type Segment struct {
 	verified atomic.Int64
 	trusted  atomic.Int64
 
-	// sum is set before readers see the segment as one that no longer grows.
-	sum Summary
+	// sum is set before readers see the segment as one that no longer grows. A
+	// truncation may let it grow again, and it is then sealed anew.
+	sum atomic.Pointer[Summary]
 }
 
 // Create makes an empty segment file. Its name is not durable yet.
@@ -118,6 +119,14 @@ func (s *Segment) Release() {
 // Trust says that the bytes from pos on were checked.
 func (s *Segment) Trust(pos int64) { s.trusted.Store(pos) }
 
+// Regrow says that the bytes from pos on, whatever they were, will be written
+// anew by an owner that checks them.
+func (s *Segment) Regrow(pos int64) {
+	if s.trusted.Load() > pos {
+		s.trusted.Store(pos)
+	}
+}
+
 // Trusted reports whether the bytes in [from, to) were checked.
 func (s *Segment) Trusted(from, to int64) bool {
 	return from >= s.trusted.Load() || to <= s.verified.Load()
@@ -142,12 +151,17 @@ func (s *Segment) Checked(from, to int64) {
 // Seal fixes the summary of a segment that grows no more. Its index is kept in
 // memory if it is given.
 func (s *Segment) Seal(sum Summary, x *Index) {
-	s.sum = sum
+	s.sum.Store(&sum)
 	s.index.Store(x)
 }
 
 // Summary is what Seal fixed.
-func (s *Segment) Summary() Summary { return s.sum }
+func (s *Segment) Summary() Summary {
+	if sum := s.sum.Load(); sum != nil {
+		return *sum
+	}
+	return NewIndex(s.base).Summary
+}
 
 // DropIndex forgets the index in memory; Index loads it again.
 func (s *Segment) DropIndex() { s.index.Store(nil) }
@@ -220,19 +234,20 @@ func (s *Segment) Index(interval int64) (x *Index, fresh bool) {
 	if x := s.index.Load(); x != nil {
 		return x, false
 	}
-	built, err := s.ReadIndex(s.sum.Bytes)
-	if err != nil || built.Summary != s.sum {
+	sum := s.Summary()
+	built, err := s.ReadIndex(sum.Bytes)
+	if err != nil || built.Summary != sum {
 		// Where the headers don't follow each other the index ends, and the
 		// reader that walks on from there meets the damage.
-		built, _ = s.Build(s.sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
+		built, _ = s.Build(sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
 	}
-	s.index.Store(&built)
+	s.index.CompareAndSwap(nil, &built) // unless it was sealed anew meanwhile
 	return &built, true
 }
 
 // Rebuild makes the index again from the segment, and keeps it.
 func (s *Segment) Rebuild(interval int64) *Index {
-	built, _ := s.Build(s.sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
+	built, _ := s.Build(s.Summary().Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
 	s.index.Store(&built)
 	return &built
 }
