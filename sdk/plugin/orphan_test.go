@@ -16,7 +16,8 @@ func TestEndOfStdinEndsThePlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, "serve-memstore")
-	cmd.Env = append(os.Environ(), cookieKey+"="+cookieValue, stdinWatchKey+"=1", "PLUGIN_PROTOCOL_VERSIONS=1")
+	cmd.Env = append(os.Environ(), cookieKey+"="+cookieValue, stdinWatchKey+"=1", "PLUGIN_PROTOCOL_VERSIONS=1",
+		"PLUGIN_UNIX_SOCKET_DIR="+t.TempDir())
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

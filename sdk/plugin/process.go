@@ -202,6 +202,9 @@ func (p *Process) Kill() {
 		}
 		p.client.Kill()
 		p.run.wait()
+		if dir := p.run.socketDir; dir != "" { // of a start that failed
+			_ = os.RemoveAll(dir)
+		}
 	})
 }
 

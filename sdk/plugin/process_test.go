@@ -262,13 +262,23 @@ func TestStartErrorsAreOneSentence(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho oh dear >&2\nexit 3\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	garbage := filepath.Join(dir, "garbage")
+	if err := os.WriteFile(garbage, []byte{0, 1, 2}, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	long := filepath.Join(dir, strings.Repeat("x", 100))
+	sockets, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(sockets) }()
 	for name, c := range map[string]struct {
 		cfg  plugin.LaunchConfig
 		want string
 	}{
 		"missing":        {plugin.LaunchConfig{Path: filepath.Join(dir, "no")}, "find plugin"},
 		"not executable": {plugin.LaunchConfig{Path: plain}, "not an executable file"},
+		"no program":     {plugin.LaunchConfig{Path: garbage}, "exec format"},
 		"dies":           {plugin.LaunchConfig{Args: []string{roleFail}}, sayThis},
 		"script":         {plugin.LaunchConfig{Path: script}, "exit status 3"},
 		"long directory": {plugin.LaunchConfig{Args: []string{roleServe}, SocketDir: long}, "too long"},
@@ -276,10 +286,16 @@ func TestStartErrorsAreOneSentence(t *testing.T) {
 		"not a plugin":   {plugin.LaunchConfig{Path: "/bin/cat", StartTimeout: 200 * time.Millisecond}, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.cfg.SocketDir == "" {
+				c.cfg.SocketDir = sockets
+			}
 			p, err := plugin.Launch(t.Context(), c.cfg)
 			if err == nil {
 				p.Kill()
 				t.Fatal("it started")
+			}
+			if entries, err := os.ReadDir(sockets); err != nil || len(entries) != 0 {
+				t.Errorf("%d entries are left for sockets, %v", len(entries), err)
 			}
 			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %q; want one line with %q", err, c.want)
