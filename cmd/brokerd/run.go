@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -32,6 +33,9 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	for _, w := range loaded.Warnings {
 		log.Warn(w)
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(heapLimit(loaded.Memory))
+	}
 	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments()})
 	if err != nil {
 		return err
@@ -55,6 +59,14 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 		return nil
 	})
 	return run.Wait()
+}
+
+// heapLimit is how large the garbage collector lets the process become before it
+// works harder: the budget, half of it for what waits to be collected, and what
+// the program itself needs.
+func heapLimit(memory int64) int64 {
+	const own = 64 << 20
+	return memory + memory/2 + own
 }
 
 // startError adds what to do to errors that people meet when they start.
