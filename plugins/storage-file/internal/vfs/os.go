@@ -101,7 +101,7 @@ func (OS) Room(dir string) (total, free int64, err error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, 0, err
 	}
-	return int64(s.Blocks) * s.Bsize, int64(s.Bavail) * s.Bsize, nil
+	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize), nil //nolint:unconvert // 32 bits on some systems
 }
 
 type osFile struct{ f *os.File }
@@ -116,7 +116,7 @@ func (o osFile) WriteVecAt(bufs [][]byte, off int64) (int, error) {
 	rest := make([][]byte, len(bufs))
 	copy(rest, bufs)
 	for len(rest) > 0 {
-		n, err := unix.Pwritev(int(o.f.Fd()), rest[:min(len(rest), maxVec)], off+int64(written))
+		n, err := writeVec(o.f, rest[:min(len(rest), maxVec)], off+int64(written))
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
 			continue
 		}
@@ -148,7 +148,7 @@ func (o osFile) Truncate(bytes int64) error { return o.f.Truncate(bytes) }
 
 func (o osFile) Sync() error {
 	for {
-		err := unix.Fdatasync(int(o.f.Fd()))
+		err := syncData(o.f)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -160,8 +160,8 @@ func (o osFile) Sync() error {
 }
 
 func (o osFile) Allocate(bytes int64) error {
-	err := unix.Fallocate(int(o.f.Fd()), 0, 0, bytes)
-	if err == nil || !errors.Is(err, unix.EOPNOTSUPP) {
+	err := allocate(o.f, bytes)
+	if !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	zeros := make([]byte, 1<<20)
