@@ -203,6 +203,8 @@ func (h *Handler) answer(ctx context.Context, from caller, req kmsg.Request) wir
 		return respond(h.deleteTopics(ctx, from, req))
 	case *kmsg.DeleteRecordsRequest:
 		return respond(h.deleteRecords(ctx, from, req))
+	case *kmsg.FindCoordinatorRequest:
+		return respond(h.findCoordinator(ctx, from, req))
 	case *kmsg.InitProducerIDRequest:
 		return respond(h.initProducerID(ctx, from, req))
 	case *kmsg.OffsetForLeaderEpochRequest:

@@ -70,7 +70,7 @@ func requests(t testing.TB, version int16) map[int16]kmsg.Request {
 
 	out := make(map[int16]kmsg.Request)
 	for _, r := range []kmsg.Request{produce, fetch, list, metadata, apiVersions, create, remove, trim, epochs, describe, alter, incremental, more, described,
-		kmsg.NewPtrInitProducerIDRequest(), kmsg.NewPtrDescribeLogDirsRequest(), kmsg.NewPtrDescribeClusterRequest()} {
+		kmsg.NewPtrFindCoordinatorRequest(), kmsg.NewPtrInitProducerIDRequest(), kmsg.NewPtrDescribeLogDirsRequest(), kmsg.NewPtrDescribeClusterRequest()} {
 		r.SetVersion(version)
 		out[r.Key()] = r
 	}
@@ -120,6 +120,10 @@ func failure(r kmsg.Response) []int16 {
 		see(r.Topics[0].ErrorCode)
 	case *kmsg.DescribeTopicPartitionsResponse:
 		see(r.Topics[0].ErrorCode)
+	case *kmsg.FindCoordinatorResponse:
+		if r.ErrorCode != 35 || r.NodeID != -1 {
+			see(r.ErrorCode) // there is no coordinator, and that is final
+		}
 	case *kmsg.InitProducerIDResponse:
 		see(r.ErrorCode)
 	case *kmsg.DescribeLogDirsResponse:

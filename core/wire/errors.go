@@ -16,6 +16,7 @@ const (
 	CodeUnknown Code = -1
 	// Those below are decided at the edge alone.
 	CodeCoordinatorLoading      Code = 14
+	CodeGroupAuthorization      Code = 30
 	CodeMismatchedEndpointType  Code = 114
 	CodeUnsupportedEndpointType Code = 115
 	CodeRebootstrapRequired     Code = 129

@@ -8,6 +8,7 @@ const (
 	KeyFetch                   int16 = 1
 	KeyListOffsets             int16 = 2
 	KeyMetadata                int16 = 3
+	KeyFindCoordinator         int16 = 10
 	KeyAPIVersions             int16 = 18
 	KeyCreateTopics            int16 = 19
 	KeyDeleteTopics            int16 = 20
@@ -49,6 +50,7 @@ func APIs() []API {
 		{Key: KeyFetch, Min: 4, Max: 18, Serves: 4},
 		{Key: KeyListOffsets, Min: 1, Max: 11, Serves: 1},
 		{Key: KeyMetadata, Min: 0, Max: 13, Serves: 0},
+		{Key: KeyFindCoordinator, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyAPIVersions, Min: 0, Max: 5, Serves: 0},
 		{Key: KeyCreateTopics, Min: 2, Max: 7, Serves: 2},
 		{Key: KeyDeleteTopics, Min: 1, Max: 6, Serves: 1},

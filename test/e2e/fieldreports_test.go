@@ -198,11 +198,13 @@ func TestFR78LibrdkafkaCompresses(t *testing.T) {
 // FR-79: clients elsewhere would be told to dial their own loopback; the start
 // says so.
 func TestFR79AdvertisedLoopbackIsWarnedOf(t *testing.T) {
-	port := freePort(t)
-	b := startBrokerOn(t, t.TempDir(), []string{
-		fmt.Sprintf("BROKERD_LISTENERS=PLAINTEXT://0.0.0.0:%d", port),
-		fmt.Sprintf("BROKERD_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:%d", port),
-	}, "--port", fmt.Sprint(port))
+	b := &broker{t: t, dir: t.TempDir(), port: freePort(t)}
+	b.env = []string{
+		fmt.Sprintf("BROKERD_LISTENERS=PLAINTEXT://0.0.0.0:%d", b.port),
+		fmt.Sprintf("BROKERD_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:%d", b.port),
+	}
+	t.Cleanup(b.stop)
+	b.start()
 	if out := b.output(); !strings.Contains(out, "advertised") || !strings.Contains(out, "127.0.0.1") {
 		t.Errorf("no warning names the advertised loopback address:\n%s", b.tail())
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -32,14 +33,18 @@ func rawBatch(value string, producerID int64, epoch int16, sequence int32) []byt
 // rawProduce sends one batch to partition 0 and returns the answer for it.
 func rawProduce(t *testing.T, c *kgo.Client, topic string, batch []byte) kmsg.ProduceResponseTopicPartition {
 	t.Helper()
+	ctx := testContext(t, startTimeout)
+	topics, err := kadm.NewClient(c).ListTopics(ctx, topic)
+	if err != nil || topics.Error() != nil {
+		t.Fatalf("topic %s: %v %v", topic, err, topics.Error())
+	}
 	part := kmsg.NewProduceRequestTopicPartition()
 	part.Records = batch
 	rt := kmsg.NewProduceRequestTopic()
-	rt.Topic, rt.Partitions = topic, []kmsg.ProduceRequestTopicPartition{part}
+	rt.Topic, rt.TopicID, rt.Partitions = topic, topics[topic].ID, []kmsg.ProduceRequestTopicPartition{part}
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks, req.TimeoutMillis, req.Topics = -1, 10_000, []kmsg.ProduceRequestTopic{rt}
-	req.Version = 9
-	resp, err := req.RequestWith(testContext(t, startTimeout), c)
+	resp, err := req.RequestWith(ctx, c)
 	if err != nil {
 		t.Fatalf("produce: %v", err)
 	}
