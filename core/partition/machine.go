@@ -158,7 +158,7 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 	case *FlushDone:
 		m.flushDone(now, in, out)
 	case *Trim:
-		m.trim(in, out)
+		m.trim(now, in, out)
 	case *TrimDone:
 		m.trimDone(now, in, out)
 	case *Retained:

@@ -127,18 +127,20 @@ func (m *Machine) lost(in *Opened, out *Effects) {
 }
 
 // restoreProducers reads the snapshot and returns from where the log is to be
-// scanned.
+// scanned. A snapshot that ends before the log begins is not believed: between
+// the two, batches have been trimmed that it does not know, and a producer that
+// is not known at all is served better than one whose last batches are missing.
 func (m *Machine) restoreProducers(now time.Time, in *Opened) int64 {
 	m.producers.reset()
 	m.snapshotOffset = -1
-	if !in.SnapshotPresent || in.SnapshotOffset > in.LEO {
+	if !in.SnapshotPresent || in.SnapshotOffset > in.LEO || in.SnapshotOffset < in.LogStart {
 		return in.LogStart
 	}
 	if err := decodeProducers(m.producers, now, in.Snapshot); err != nil {
 		return in.LogStart // it is derived, and rebuilt from the log
 	}
 	m.snapshotOffset = in.SnapshotOffset
-	return max(in.LogStart, in.SnapshotOffset)
+	return in.SnapshotOffset
 }
 
 func (m *Machine) scanOrFinish(now time.Time, out *Effects) {

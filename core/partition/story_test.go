@@ -27,6 +27,8 @@ type story struct {
 	timers map[Timer]time.Time
 	out    Effects
 	text   strings.Builder
+	// stored is the last snapshot.
+	stored PutSnapshot
 }
 
 var storyBegins = time.Unix(1_700_000_000, 0)
@@ -41,6 +43,11 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	s.text.Reset()
 	if d.Cmd == "new" {
 		s.begin(t, d)
+		return "ok\n"
+	}
+	if d.Cmd == "restart" {
+		s.m = New(Config{Node: 1, Limits: s.m.limits, Settings: s.m.settings})
+		clear(s.timers)
 		return "ok\n"
 	}
 	if in := s.input(t, d); in != nil {
@@ -86,7 +93,8 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 		return &Stop{}
 	case "opened":
 		return &Opened{Gen: gen, Fault: fault, LogStart: int64(intArg(t, d, "start", 0)), LEO: int64(intArg(t, d, "leo", 0)),
-			Durable: int64(intArg(t, d, "durable", intArg(t, d, "leo", 0))), Epochs: epochsArg(t, d), MayHaveLost: d.HasArg("may-have-lost")}
+			Durable: int64(intArg(t, d, "durable", intArg(t, d, "leo", 0))), Epochs: epochsArg(t, d), MayHaveLost: d.HasArg("may-have-lost"),
+			SnapshotPresent: d.HasArg("snapshot"), SnapshotOffset: s.stored.Offset, Snapshot: s.stored.Data}
 	case "scanned":
 		return &Scanned{Gen: gen, Fault: fault, Batches: batches(t, d)}
 	case "append":
@@ -209,6 +217,7 @@ func (s *story) step(in Input) {
 	}
 	if e.Snapshot != nil {
 		fmt.Fprintf(w, "snapshot at %d\n", e.Snapshot.Offset)
+		s.stored = *e.Snapshot
 	}
 	for _, r := range e.Responses {
 		if r.Err != nil {

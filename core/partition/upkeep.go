@@ -124,7 +124,7 @@ func (m *Machine) readFailed(now time.Time, in *ReadFailed, out *Effects) {
 }
 
 // trim handles DeleteRecords: never beyond the high watermark.
-func (m *Machine) trim(in *Trim, out *Effects) {
+func (m *Machine) trim(now time.Time, in *Trim, out *Effects) {
 	to := in.To
 	if to == -1 {
 		to = m.hw
@@ -141,6 +141,7 @@ func (m *Machine) trim(in *Trim, out *Effects) {
 	case to <= m.logStart:
 		m.respond(out, &waiter{id: in.ID, base: -1, logTime: -1})
 	default:
+		m.snapshotBelow(now, to, out)
 		m.trims = append(m.trims, Trim{ID: in.ID, To: to})
 		out.Trims = append(out.Trims, TrimLog{Gen: m.gen, ID: in.ID, To: to})
 	}
@@ -194,6 +195,7 @@ func (m *Machine) retain(now time.Time, out *Effects) {
 	if m.retaining || !m.open() || !m.settings.Delete || !limited {
 		return
 	}
+	m.snapshotBelow(now, m.hw, out)
 	m.retaining = true
 	out.Retain = &Retain{
 		Gen: m.gen, Ceiling: m.hw, Now: now,
@@ -222,6 +224,14 @@ const snapshotWorth = 10_000
 // snapshotDue reports whether a snapshot would tell more than the last.
 func (m *Machine) snapshotDue() bool {
 	return m.snapshotOffset != m.stored && (m.producers.len() > 0 || m.sinceSnapshot >= snapshotWorth)
+}
+
+// snapshotBelow asks for a snapshot when the log may begin past the last one
+// soon, so that producers are not forgotten with their records.
+func (m *Machine) snapshotBelow(now time.Time, logStart int64, out *Effects) {
+	if m.snapshotOffset < logStart && m.producers.len() > 0 {
+		m.putSnapshot(now, out)
+	}
 }
 
 // putSnapshot asks that the producers be kept as they are at the log end that

@@ -42,7 +42,7 @@ type quarantineKey struct {
 // opened or deleted. What was applied before Run takes effect when it runs.
 func (m *Manager) Apply(img *image.Image) {
 	first := m.image.Load() == nil
-	old := m.image.Swap(img)
+	old := m.image.Load()
 	now := maps.Clone(*m.replicas.Load())
 	if old != nil {
 		for t := range old.Topics() {
@@ -51,6 +51,9 @@ func (m *Manager) Apply(img *image.Image) {
 			}
 		}
 	}
+	// A survey that sees this image finds what is being deleted counted, and one
+	// that does not finds nothing that was made under it.
+	m.image.Store(img)
 	defaults := img.BrokerDefaults(nil)
 	same := !first && maps.Equal(defaults, m.defaults)
 	m.defaults = defaults

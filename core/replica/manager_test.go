@@ -30,6 +30,7 @@ func TestProduceIsVisibleWhenAnswered(t *testing.T) {
 	if got := len(f.valuesFrom(part(0), 0)); got != 100 {
 		t.Fatalf("%d values", got)
 	}
+	f.EpochEnds(context.Background(), []model.EpochQuery{{Partition: part(1)}}) // it waits until the log is open
 	if got := f.fetchOne(part(1), 0, 0); got.Err != nil || got.HighWatermark != 0 || len(got.Data) != 0 {
 		t.Fatalf("the other partition: %+v", got)
 	}
@@ -247,7 +248,13 @@ func TestFullDiskRefusesWritesAndServesReads(t *testing.T) { // FR-44, FR-58
 	}
 }
 
-func TestDeletedTopicIsDeletedAndToldOnce(t *testing.T) {
+func TestDeletedTopicIsDeletedAndTold(t *testing.T) {
+	for i := range 20 { // with and without its logs being opened meanwhile
+		t.Run(fmt.Sprint(i), func(t *testing.T) { deleteTopic(t, i%2 == 0) })
+	}
+}
+
+func deleteTopic(t *testing.T, produce bool) {
 	store := newRestartable(t, memstore.Options{})
 	c := newCluster(t, topicRecords(testTopic, "orders", 3)...)
 	purged := make(chan model.TopicID, 10)
@@ -258,7 +265,9 @@ func TestDeletedTopicIsDeletedAndToldOnce(t *testing.T) {
 			}
 		}
 	})
-	f.mustProduce(part(0), "x")
+	if produce {
+		f.mustProduce(part(0), "x")
+	}
 	f.Apply(c.apply(&image.TopicRemovalRecord{ID: testTopic, Name: "orders", Directories: []model.DirectoryID{testDir}}))
 	select {
 	case got := <-purged:

@@ -89,8 +89,12 @@ func (s *Shard) performOne(now time.Time, r *replica) {
 
 // calls hands the store's part to the executor.
 func (s *Shard) calls(r *replica, e *partition.Effects) {
+	if r.deleting {
+		return // nothing may be done to the log any more, least of all create it
+	}
 	if e.Open != nil {
 		r.gen, r.epoch = e.Open.Gen, e.Open.Epoch
+		r.opens++
 		s.burst.add(&s.burst.opens, r)
 	}
 	if e.Scan != nil {

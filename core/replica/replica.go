@@ -32,6 +32,7 @@ type replica struct {
 	epoch    model.LeaderEpoch // opening with it
 	gen      partition.Generation
 	handle   storage.Handle
+	opens    int // calls that are out; each may yet create the log
 	deleting bool
 	closed   bool
 	offline  bool // as last counted

@@ -268,7 +268,9 @@ func (s *Shard) remove(now time.Time, r *replica) {
 	r.deleting, r.closed = true, true
 	s.replicas[r.id] = r
 	s.countOffline(r, false)
-	s.deleteLog(r)
+	if r.opens == 0 {
+		s.deleteLog(r)
+	}
 }
 
 func (s *Shard) deleteLog(r *replica) {
@@ -334,7 +336,14 @@ func (s *Shard) stored(now time.Time, r *replica, in partition.Input, c *appendC
 
 // logOpened keeps the handle, then tells the machine.
 func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
-	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone && !r.deleting {
+	r.opens--
+	if r.deleting {
+		if r.opens == 0 {
+			s.deleteLog(r)
+		}
+		return
+	}
+	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone {
 		r.handle, r.closed = o.handle, false
 		r.tail.reset() // the log may hold less, or more, than it says
 		if r.machine.Ended() {
