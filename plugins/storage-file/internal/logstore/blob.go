@@ -118,36 +118,37 @@ func (s *Store) GetBlob(ctx context.Context, h storage.Handle, name string) (sto
 }
 
 // dropBlobsAbove removes the blobs that describe more than leo, durably.
-func (l *log) dropBlobsAbove(leo int64) (dropped int, err error) {
+func (l *log) dropBlobsAbove(leo int64) error {
 	fs := l.store.fs
 	dir := path.Join(l.dir, blobsName)
 	entries, err := fs.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
+		return nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("list blobs: %w", err)
+		return fmt.Errorf("list blobs: %w", err)
 	}
+	dropped := false
 	for _, e := range entries {
 		name := path.Join(dir, e.Name)
 		if strings.HasSuffix(e.Name, blobSuffix) {
 			offset, err := blobOffset(fs, name)
 			if err != nil {
-				return dropped, fmt.Errorf("read blob: %w", err)
+				return fmt.Errorf("read blob: %w", err)
 			}
 			if offset <= leo {
 				continue
 			}
 		}
 		if err := fs.Remove(name); err != nil {
-			return dropped, fmt.Errorf("remove blob: %w", err)
+			return fmt.Errorf("remove blob: %w", err)
 		}
-		dropped++
+		dropped = true
 	}
-	if dropped == 0 {
-		return 0, nil
+	if !dropped {
+		return nil
 	}
-	return dropped, fs.SyncDir(dir)
+	return fs.SyncDir(dir)
 }
 
 // blobOffset reads the offset of a blob without the rest. A file that is too

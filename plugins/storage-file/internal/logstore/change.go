@@ -149,7 +149,7 @@ func (l *log) truncate(to int64) error {
 			return l.fail(fmt.Errorf("truncate: %w", err))
 		}
 	}
-	if _, err := l.dropBlobsAbove(leo); err != nil {
+	if err := l.dropBlobsAbove(leo); err != nil {
 		return l.fail(fmt.Errorf("truncate: %w", err))
 	}
 	if err := l.writeHint(l.epochs, true); err != nil {

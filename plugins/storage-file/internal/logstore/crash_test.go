@@ -37,7 +37,6 @@ type script struct {
 	old, new  [][]byte // the whole log before and after
 	unsettled bool
 	blob      int64 // greatest offset of a blob that was stored
-	deleted   bool
 }
 
 func (c *script) leo() int64 {

@@ -176,10 +176,10 @@ func TestEveryByteOfLastBatchFlipped(t *testing.T) {
 						// A length that grew looks like a write that was cut.
 						grown := i >= 8 && i < 12
 						if wrong == nil && (err != nil || res.Cut == "" || res.Verdict == storage.VerdictIntact && !grown) {
-							wrong = fmt.Errorf("verdict %d, cut %q, %v", res.Verdict, res.Cut, err)
+							wrong = fmt.Errorf("verdict %d, cut %q, %w", res.Verdict, res.Cut, err)
 						}
 					} else if wrong == nil && (!errors.Is(err, storage.ErrCorrupt) || res.LEO != end(last)) {
-						wrong = fmt.Errorf("LEO %d: %v", res.LEO, err)
+						wrong = fmt.Errorf("LEO %d: %w", res.LEO, err)
 					}
 					if wrong != nil {
 						return fmt.Errorf("left %d, byte %d ^ %#x: %w", how, i, mask, wrong)
@@ -209,7 +209,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 				case errors.Is(err, storage.ErrCorrupt):
 					// A segment that was rolled may be below the recovery point at any time.
 				case how != leftKilled || err != nil || res.Verdict == storage.VerdictIntact:
-					wrong = fmt.Errorf("LEO %d, verdict %d: %v", res.LEO, res.Verdict, err)
+					wrong = fmt.Errorf("LEO %d, verdict %d: %w", res.LEO, res.Verdict, err)
 				}
 				if wrong != nil {
 					return fmt.Errorf("left %d, byte %d: %w", how, i, wrong)

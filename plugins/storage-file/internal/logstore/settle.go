@@ -144,8 +144,7 @@ func (r *recovery) settle() error {
 
 // dropBlobs removes blobs that describe more than the log holds.
 func (r *recovery) dropBlobs() error {
-	_, err := r.l.dropBlobsAbove(r.next)
-	return err
+	return r.l.dropBlobsAbove(r.next)
 }
 
 // adopt hands what was found to the log and writes it down.

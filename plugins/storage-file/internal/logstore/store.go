@@ -300,8 +300,8 @@ func isClassed(err error) bool {
 func (s *Store) List(context.Context) ([]storage.LogInfo, error) {
 	s.mu.RLock()
 	closing := s.closing
-	var infos []storage.LogInfo
-	var dirs []string
+	infos := make([]storage.LogInfo, 0, len(s.dirs))
+	dirs := make([]string, 0, len(s.dirs))
 	for id, names := range s.dirs {
 		infos = append(infos, storage.LogInfo{ID: id, Label: s.labels[id]})
 		dirs = append(dirs, names[0])

@@ -21,10 +21,10 @@ const (
 	Overhead = headerBytes + crcBytes
 )
 
-// ErrDamaged: the bytes are not a whole file of the kind asked for.
+// ErrDamaged says that the bytes are not a whole file of the kind asked for.
 var ErrDamaged = errors.New("damaged file")
 
-// ErrVersion: the file is whole, and of a version that we do not know.
+// ErrVersion says that the file is whole, and of a version that we do not know.
 var ErrVersion = errors.New("unknown file version")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

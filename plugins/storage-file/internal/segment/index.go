@@ -32,7 +32,7 @@ const (
 	IndexBytesMax = headerBytes + EntriesMax*timeEntryBytes + crcBytes
 )
 
-// ErrIndex: the bytes are not a whole index of the segment.
+// ErrIndex says that the bytes are not a whole index of the segment.
 var ErrIndex = errors.New("damaged index")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

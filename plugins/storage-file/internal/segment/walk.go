@@ -44,7 +44,7 @@ type Chain struct {
 	EpochOf func(offset int64) (epoch int32, known bool)
 }
 
-// ErrChain: a batch does not follow the one before it.
+// ErrChain says that a batch does not follow the one before it.
 var ErrChain = errors.New("batch does not follow its neighbour")
 
 // Check takes in the next batch.
