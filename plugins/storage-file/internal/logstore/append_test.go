@@ -208,3 +208,64 @@ func TestReadsDuringTruncation(t *testing.T) {
 	stop.Store(true)
 	readers.Wait()
 }
+
+// Appends that wait for a sync are answered before a truncation takes what they
+// wrote, and none is left waiting.
+func TestTruncationAnswersAppendsInFlight(t *testing.T) {
+	release := make(chan struct{})
+	var hold atomic.Bool
+	fs := &slowSync{FS: vfs.NewMem(vfs.MemConfig{}), hold: &hold, release: release}
+	s := mustStart(t, fs, testConfig("boot-1"))
+	res := s.mustOpen(t, 1)
+	hold.Store(true)
+	const n = 10
+	errs := make(chan error, n)
+	for i := range int64(n) {
+		s.Append(context.Background(), request(res.Handle, i, storage.SurvivesMachine, batch(i, 1, 1, 20, 1)), func(_ storage.AppendResult, err error) { errs <- err })
+	}
+	cut := make(chan error, 1)
+	go func() {
+		_, err := s.Truncate(context.Background(), res.Handle, 1, 3)
+		cut <- err
+	}()
+	hold.Store(false)
+	close(release)
+	if err := <-cut; err != nil {
+		t.Fatal(err)
+	}
+	if len(errs) != n {
+		t.Fatalf("%d of %d appends were answered before the truncation was", len(errs), n)
+	}
+	for range n {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// slowSync holds syncs of segments back.
+type slowSync struct {
+	vfs.FS
+	hold    *atomic.Bool
+	release chan struct{}
+}
+
+func (s *slowSync) Open(name string, mode vfs.Mode) (vfs.File, error) {
+	f, err := s.FS.Open(name, mode)
+	if err != nil {
+		return nil, err
+	}
+	return slowSyncFile{f, s}, nil
+}
+
+type slowSyncFile struct {
+	vfs.File
+	fs *slowSync
+}
+
+func (f slowSyncFile) Sync() error {
+	if f.fs.hold.Load() {
+		<-f.fs.release
+	}
+	return f.File.Sync()
+}

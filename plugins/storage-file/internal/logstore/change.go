@@ -124,6 +124,11 @@ func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int3
 // recovery point goes down, so that no crash in between looks like damage;
 // then segments go, the last first.
 func (l *log) truncate(to int64) error {
+	// Appends that wait for a sync are answered before what they wrote can go.
+	if err := l.sync(); err != nil {
+		return err
+	}
+	l.settleCompletions()
 	i, x, err := l.findCut(to)
 	if err != nil {
 		return err

@@ -168,6 +168,9 @@ func (s *Store) defaults(o storage.LogOptions) storage.LogOptions {
 
 // load recovers the log from its directory, or makes it.
 func (l *log) load(spec storage.OpenSpec) error {
+	if l.open {
+		l.settleCompletions() // the log has failed, and so do they
+	}
 	l.letGo()
 	s := l.store
 	s.mu.RLock()
