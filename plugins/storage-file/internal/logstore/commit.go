@@ -141,6 +141,8 @@ func (l *log) sync() error {
 // not write, and would call the next one good.
 func (l *log) fail(err error) error {
 	gone := storage.Errorf(storage.ErrGone, "log %s: %v; it must be opened again", path.Base(l.dir), err)
+	// Whoever sees that the log failed, and opens it again, must know this.
+	l.store.noteSuspect(l.id)
 	l.mu.Lock()
 	first := l.failed == nil
 	if first {
@@ -156,7 +158,6 @@ func (l *log) fail(err error) error {
 		if b, openErr := l.store.createFile(path.Join(l.dir, suspectName), sealed.Encode(suspectKind, nil)); openErr == nil {
 			_ = b.Close()
 		}
-		l.store.noteSuspect(l.id)
 	}
 	l.answer()
 	return gone

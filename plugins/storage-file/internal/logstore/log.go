@@ -74,7 +74,7 @@ type log struct {
 	hintsDue, hintsSynced uint64
 
 	// What follows belongs to the runner.
-	dir      string
+	dir      string // set once, before the first sync; others may then read it
 	open     bool
 	options  storage.LogOptions
 	seen     int32
@@ -252,6 +252,13 @@ func (l *log) publish() {
 		logStart: l.logStart, leo: l.leo, segs: l.segs, active: l.index,
 		epochs: l.epochs, holes: l.holes, cuts: cuts,
 	})
+}
+
+// setDir sets the log's directory, which never changes.
+func (l *log) setDir(dir string) {
+	if l.dir == "" {
+		l.dir = dir
+	}
 }
 
 // last is the segment that grows.

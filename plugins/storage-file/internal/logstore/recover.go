@@ -48,7 +48,7 @@ type recovery struct {
 // recover opens the log's directory, which exists. On error nothing is open.
 func (l *log) recover(dir string) (err error) {
 	r := &recovery{l: l, fs: l.store.fs, sizes: map[int64]int64{}}
-	l.dir = dir
+	l.setDir(dir)
 	defer func() {
 		if err != nil {
 			r.release()

@@ -233,7 +233,7 @@ func (l *log) create(dir string) error {
 	if err := fs.Mkdir(dir); err != nil {
 		return fmt.Errorf("make directory of log: %w", err)
 	}
-	l.dir = dir
+	l.setDir(dir)
 	m, err := encodeMeta(l.id, l.label)
 	if err != nil {
 		return err
