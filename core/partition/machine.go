@@ -63,7 +63,7 @@ type Machine struct {
 	waiting  ring[waiter] // acknowledged by the store, waiting for the high watermark
 	queue    ring[queued] // no offset yet
 	repeats  []repeat     // answered when the batch that they repeat is
-	trims    []Trim
+	trims    []pendingTrim
 
 	inflightBytes int64
 	queuedBytes   int64
@@ -76,8 +76,10 @@ type Machine struct {
 	flushing       bool
 	flushHeld      bool // until TimerFlush
 	retaining      bool
+	retainHeld     bool // until a snapshot is stored
 	snapshotting   bool
-	snapshotOffset int64
+	snapshotOffset int64 // of the last snapshot that was asked for
+	snapshotSafe   int64 // of the last one that is known to be stored
 	sinceSnapshot  int
 	// timersArmed: the timers that repeat have been set.
 	timersArmed bool
@@ -111,6 +113,13 @@ type queued struct {
 	acks     model.Acks
 	deadline time.Time
 	logTime  int64
+}
+
+// pendingTrim is a trim that is not answered yet. While it is held, a snapshot
+// has to be stored first.
+type pendingTrim struct {
+	Trim
+	held bool
 }
 
 // repeat is a client that sent a batch which is already in the log, or on its
@@ -285,7 +294,7 @@ func (m *Machine) failAll(out *Effects, err error) {
 	m.queuedBytes = 0
 	m.failStored(out, 0, err)
 	m.failTrims(out, err)
-	m.flushing, m.retaining, m.snapshotting = false, false, false
+	m.flushing, m.retaining, m.retainHeld, m.snapshotting = false, false, false, false
 }
 
 // failInflight answers those whose appends are under way, undoes what they

@@ -28,7 +28,8 @@ func (m *Machine) openAnew(out *Effects) {
 // fence turns away from what is under way through the present opening.
 func (m *Machine) fence(out *Effects) {
 	m.failTrims(out, fmt.Errorf("the log is being opened again: %w", model.ErrStorage))
-	m.flushing, m.retaining, m.snapshotting, m.flushHeld = false, false, false, false
+	m.flushing, m.flushHeld = false, false
+	m.retaining, m.retainHeld, m.snapshotting = false, false, false
 	m.opening, m.drain = opening{}, drain{}
 	m.gen++
 }
@@ -132,14 +133,14 @@ func (m *Machine) lost(in *Opened, out *Effects) {
 // is not known at all is served better than one whose last batches are missing.
 func (m *Machine) restoreProducers(now time.Time, in *Opened) int64 {
 	m.producers.reset()
-	m.snapshotOffset = -1
+	m.snapshotOffset, m.snapshotSafe = -1, -1
 	if !in.SnapshotPresent || in.SnapshotOffset > in.LEO || in.SnapshotOffset < in.LogStart {
 		return in.LogStart
 	}
 	if err := decodeProducers(m.producers, now, in.Snapshot); err != nil {
 		return in.LogStart // it is derived, and rebuilt from the log
 	}
-	m.snapshotOffset = in.SnapshotOffset
+	m.snapshotOffset, m.snapshotSafe = in.SnapshotOffset, in.SnapshotOffset
 	return in.SnapshotOffset
 }
 

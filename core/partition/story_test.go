@@ -27,8 +27,8 @@ type story struct {
 	timers map[Timer]time.Time
 	out    Effects
 	text   strings.Builder
-	// stored is the last snapshot.
-	stored PutSnapshot
+	// stored is the last snapshot that was stored, asked the last asked for.
+	stored, asked PutSnapshot
 }
 
 var storyBegins = time.Unix(1_700_000_000, 0)
@@ -116,6 +116,9 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 	case "retained":
 		return &Retained{Gen: gen, Fault: fault, LogStart: int64(intArg(t, d, "start", 0))}
 	case "snapshot-done":
+		if fault == FaultNone {
+			s.stored = s.asked
+		}
 		return &SnapshotDone{Gen: gen, Fault: fault}
 	case "read-failed":
 		return &ReadFailed{Gen: gen, Fault: fault}
@@ -217,7 +220,7 @@ func (s *story) step(in Input) {
 	}
 	if e.Snapshot != nil {
 		fmt.Fprintf(w, "snapshot at %d\n", e.Snapshot.Offset)
-		s.stored = *e.Snapshot
+		s.asked = *e.Snapshot
 	}
 	for _, r := range e.Responses {
 		if r.Err != nil {

@@ -141,9 +141,29 @@ func (m *Machine) trim(now time.Time, in *Trim, out *Effects) {
 	case to <= m.logStart:
 		m.respond(out, &waiter{id: in.ID, base: -1, logTime: -1})
 	default:
-		m.snapshotBelow(now, to, out)
-		m.trims = append(m.trims, Trim{ID: in.ID, To: to})
-		out.Trims = append(out.Trims, TrimLog{Gen: m.gen, ID: in.ID, To: to})
+		m.trims = append(m.trims, pendingTrim{Trim: Trim{ID: in.ID, To: to}, held: true})
+		m.trimHeld(now, out)
+	}
+}
+
+// mayBegin reports whether the log may begin at an offset without producers
+// being forgotten with their records: all that lies below is in a snapshot. Where
+// it is not, one is asked for.
+func (m *Machine) mayBegin(now time.Time, at int64, out *Effects) bool {
+	if m.snapshotSafe >= at || m.producers.len() == 0 {
+		return true
+	}
+	m.putSnapshot(now, out)
+	return false
+}
+
+// trimHeld sends the trims that need not wait for a snapshot any more.
+func (m *Machine) trimHeld(now time.Time, out *Effects) {
+	for i := range m.trims {
+		if t := &m.trims[i]; t.held && m.mayBegin(now, t.To, out) {
+			t.held = false
+			out.Trims = append(out.Trims, TrimLog{Gen: m.gen, ID: t.ID, To: t.To})
+		}
 	}
 }
 
@@ -157,7 +177,7 @@ func (m *Machine) trimDone(now time.Time, in *TrimDone, out *Effects) {
 		}
 		m.trims = append(m.trims[:i], m.trims[i+1:]...)
 		if in.Fault == FaultNone {
-			m.raiseLogStart(in.LogStart)
+			m.raiseLogStart(now, in.LogStart, out)
 			m.respond(out, &waiter{id: in.ID, base: -1, logTime: -1})
 			return
 		}
@@ -176,13 +196,16 @@ func (m *Machine) reopenIfGone(now time.Time, fault Fault, err error, act string
 	}
 }
 
-func (m *Machine) raiseLogStart(to int64) {
+// raiseLogStart takes a new log start. Where records had to go before a snapshot
+// could be stored, there may be room for it now.
+func (m *Machine) raiseLogStart(now time.Time, to int64, out *Effects) {
 	if to <= m.logStart || to > m.stored {
 		return
 	}
 	m.logStart = to
 	m.hw = max(m.hw, to)
 	m.epochs = m.epochs.trimmed(to)
+	m.mayBegin(now, to, out)
 }
 
 // retain asks the store to apply retention, below the high watermark.
@@ -195,10 +218,18 @@ func (m *Machine) retain(now time.Time, out *Effects) {
 	if m.retaining || !m.open() || !m.settings.Delete || !limited {
 		return
 	}
-	m.snapshotBelow(now, m.hw, out)
 	m.retaining = true
+	if !m.mayBegin(now, m.hw, out) {
+		m.retainHeld = true
+		return
+	}
+	m.retainBelow(now, m.hw, out)
+}
+
+func (m *Machine) retainBelow(now time.Time, ceiling int64, out *Effects) {
+	m.retainHeld = false
 	out.Retain = &Retain{
-		Gen: m.gen, Ceiling: m.hw, Now: now,
+		Gen: m.gen, Ceiling: ceiling, Now: now,
 		Age: m.settings.RetentionAge, Bytes: m.settings.RetentionBytes,
 	}
 }
@@ -213,7 +244,7 @@ func (m *Machine) retained(now time.Time, in *Retained, out *Effects) {
 		m.reopenIfGone(now, in.Fault, in.Err, "retention", out)
 		return
 	}
-	m.raiseLogStart(in.LogStart)
+	m.raiseLogStart(now, in.LogStart, out)
 	m.bytes = in.Bytes
 }
 
@@ -224,14 +255,6 @@ const snapshotWorth = 10_000
 // snapshotDue reports whether a snapshot would tell more than the last.
 func (m *Machine) snapshotDue() bool {
 	return m.snapshotOffset != m.stored && (m.producers.len() > 0 || m.sinceSnapshot >= snapshotWorth)
-}
-
-// snapshotBelow asks for a snapshot when the log may begin past the last one
-// soon, so that producers are not forgotten with their records.
-func (m *Machine) snapshotBelow(now time.Time, logStart int64, out *Effects) {
-	if m.snapshotOffset < logStart && m.producers.len() > 0 {
-		m.putSnapshot(now, out)
-	}
 }
 
 // putSnapshot asks that the producers be kept as they are at the log end that
@@ -259,11 +282,39 @@ func (m *Machine) snapshotDone(now time.Time, in *SnapshotDone, out *Effects) {
 	}
 	m.snapshotting = false
 	if in.Fault == FaultNone {
+		m.snapshotSafe = m.snapshotOffset
+		m.trimHeld(now, out)
+		if m.retainHeld {
+			m.retainBelow(now, min(m.hw, m.snapshotSafe), out)
+		}
 		return
 	}
+	out.Notices = append(out.Notices, Notice{Kind: NoticeFailed, Err: causeOf(in.Fault, in.Err), Text: "store the producer snapshot"})
 	if !m.stopping {
 		m.snapshotOffset = -1 // the timer tries again
 	}
-	out.Notices = append(out.Notices, Notice{Kind: NoticeFailed, Err: causeOf(in.Fault, in.Err), Text: "store the producer snapshot"})
+	m.withoutSnapshot(now, in.Fault, in.Err, out)
 	m.reopenIfGone(now, in.Fault, in.Err, "snapshot", out)
+}
+
+// withoutSnapshot goes on with what waited for a snapshot that failed. On a full
+// disk retention goes first, since that is what makes room. A trim is refused: it
+// can be asked for again, and a producer whose unanswered batches it took could
+// not go on after a crash.
+func (m *Machine) withoutSnapshot(now time.Time, fault Fault, err error, out *Effects) {
+	switch {
+	case m.retainHeld && fault == FaultFull:
+		m.retainBelow(now, m.hw, out)
+	case m.retainHeld:
+		m.retainHeld, m.retaining = false, false // the timer tries again
+	}
+	kept := m.trims[:0]
+	for _, t := range m.trims {
+		if !t.held {
+			kept = append(kept, t)
+			continue
+		}
+		m.respondError(out, t.ID, fmt.Errorf("trim to %d: %w: %w", t.To, causeOf(fault, err), model.ErrStorage))
+	}
+	m.trims = kept
 }
