@@ -4,12 +4,12 @@ CACHE ?= $(HOME)/.cache/brokerd
 FUZZTIME ?= 10s
 export BROKERD_CACHE ?= $(CACHE)
 
-.PHONY: test build unit race e2e lint fuzz cross full clean
+.PHONY: test build unit race sim e2e lint fuzz cross full clean
 
 build:
 	go build -o bin/brokerd ./cmd/brokerd
 
-test: lint unit race cross e2e
+test: lint unit race sim cross e2e
 
 # Everything but the tests that start real brokers and clients.
 PACKAGES = $(shell go list ./... | grep -v /test/e2e)
@@ -18,7 +18,11 @@ unit:
 	go test $(PACKAGES)
 
 race:
-	go test -race -short $(PACKAGES)
+	go test -race -skip TestMutations $(PACKAGES)
+
+# Twenty thousand simulated runs, each with crashes.
+sim:
+	go test ./core/sim -run '^TestSeeds$$' -v -args -seeds 20000
 
 e2e:
 	go test -timeout 20m -v ./test/e2e/

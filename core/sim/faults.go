@@ -25,7 +25,9 @@ func (f *faults) arm(happen func()) {
 		if happen != nil {
 			now := happen
 			happen, f.armed = nil, nil
-			now()
+			if f.on {
+				now()
+			}
 		}
 	}
 	f.armed = once
@@ -34,7 +36,7 @@ func (f *faults) arm(happen func()) {
 
 // stepped: an append has had its effect, or its completion.
 func (f *faults) stepped() {
-	if f.armed != nil && f.w.chance(3) {
+	if f.armed != nil && f.w.chance(2) {
 		f.w.after(0, f.armed)
 	}
 }

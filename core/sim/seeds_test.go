@@ -32,7 +32,7 @@ func TestSeeds(t *testing.T) {
 		"power losses": total.PowerLosses, "lost batches": total.Lost, "torn writes": total.Torn, "failed operations": total.Failed,
 		"full disks": total.Full, "trims": total.Trims, "lost answers": total.LostAnswers,
 	} {
-		if uint64(got) < *seedsFlag/10 {
+		if uint64(got) < *seedsFlag/100 {
 			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
 		}
 	}

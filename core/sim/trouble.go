@@ -8,15 +8,20 @@ import (
 	"github.com/brokerd/brokerd/core/partition"
 )
 
-// trouble brings, again and again while the faults are on, one of the things
-// that happen to a broker.
+// trouble brings a crash, and then, again and again while the faults are on, one
+// of the things that happen to a broker.
 func (s *simulation) trouble() {
+	s.f.arm([]func(){s.killBroker, s.killPlugin}[s.w.rand.IntN(2)]) // at least one crash
+	s.misfortunes()
+}
+
+func (s *simulation) misfortunes() {
 	s.w.after(s.w.between(20*time.Millisecond, 500*time.Millisecond), func() {
 		if !s.f.on {
 			return
 		}
 		s.happen()
-		s.trouble()
+		s.misfortunes()
 	})
 }
 
@@ -65,7 +70,11 @@ func (s *simulation) killPlugin() {
 
 // restart starts the broker a little later.
 func (s *simulation) restart() {
+	life := s.broker.life
 	s.w.after(s.w.between(time.Millisecond, 300*time.Millisecond), func() {
+		if life != s.broker.life {
+			return
+		}
 		if err := s.broker.start(); err != nil {
 			s.check.violate("the broker does not start: %v", err)
 		}

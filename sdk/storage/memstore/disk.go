@@ -91,7 +91,8 @@ func (d *Disk) LosePower(seed uint64) (lost, torn int) {
 		lost += len(log.batches) - keep
 		if keep < len(log.batches) && rng.IntN(2) == 0 {
 			torn++
-			log.tear(keep, rng.IntN(int(log.batches[keep].Bytes)))
+			// What is there may have been torn before.
+			log.tear(keep, rng.IntN(len(log.batches[keep].data)+1))
 		} else {
 			log.tear(keep, 0)
 		}
