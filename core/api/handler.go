@@ -145,6 +145,7 @@ func New(cfg Config, deps Deps) *Handler {
 type caller struct {
 	wire.Header
 	wire.Peer
+	room model.Room // of a Fetch
 }
 
 // Begin decodes a request. The appends of a Produce are queued before it
@@ -164,7 +165,7 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 	if err != nil {
 		return closing(err.Error())
 	}
-	from := caller{Header: c.Header, Peer: c.From}
+	from := caller{Header: c.Header, Peer: c.From, room: c.Room}
 	var answer wire.Answer
 	if produce, ok := req.(*kmsg.ProduceRequest); ok {
 		answer = h.beginProduce(ctx, from, produce)

@@ -125,6 +125,7 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 		MaxBytes:  min(int(f.req.MaxBytes), h.cfg.FetchBytesMax),
 		MaxWait:   max(0, time.Duration(f.req.MaxWaitMillis)*time.Millisecond),
 		Isolation: isolation(f.req.IsolationLevel),
+		Room:      from.room,
 	}
 	ask.MaxBytes = max(0, ask.MaxBytes)
 	ask.MinBytes = min(max(0, int(f.req.MinBytes)), ask.MaxBytes)

@@ -57,6 +57,20 @@ type Fetch struct {
 	MaxBytes   int // of the whole answer; the first batch comes whatever its size (KIP-74)
 	MaxWait    time.Duration
 	Isolation  IsolationLevel
+	Room       Room // what the answer's records may take; nil: MaxBytes are there
+}
+
+// Room is memory for the records of one fetch. One goroutine uses it. What it
+// holds when the fetch is answered belongs to the answer.
+type Room interface {
+	// Reserve makes the room at least `least` bytes, and up to `most` if they are
+	// there, and says how large it is now. It waits only where the room is smaller
+	// than `least`; then it gives up all of it first, so that nothing may have been
+	// read into it. The error is the context's.
+	Reserve(ctx context.Context, least, most int) (int, error)
+	// Short is closed when others wait for memory: a fetch that has records and
+	// waits for more is to be answered with what it has.
+	Short() <-chan struct{}
 }
 
 // FetchPartition asks for records of one partition from Offset on.

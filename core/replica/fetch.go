@@ -30,6 +30,7 @@ type fetch struct {
 	parts []fetching
 	limit int
 	bytes int
+	room  room
 	told  bool // something is to be told at once
 	retry bool // a read is worth repeating after a while, without a wake-up
 }
@@ -60,6 +61,7 @@ func (m *Manager) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
 
 func (m *Manager) newFetch(f model.Fetch) *fetch {
 	c := &fetch{m: m, ask: f, parts: make([]fetching, len(f.Partitions)), limit: min(f.MaxBytes, m.cfg.FetchBytes)}
+	c.room = newRoom(f, c.limit)
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.ask = &f.Partitions[i]
@@ -77,7 +79,7 @@ func (m *Manager) newFetch(f model.Fetch) *fetch {
 
 // satisfied reports whether there is nothing left to wait for.
 func (c *fetch) satisfied() bool {
-	return c.told || c.bytes >= max(c.ask.MinBytes, 1) || c.bytes >= c.limit || (c.bytes == 0 && c.ask.MinBytes <= 0)
+	return c.told || (c.room.full && c.bytes > 0) || c.bytes >= max(c.ask.MinBytes, 1) || c.bytes >= c.limit || (c.bytes == 0 && c.ask.MinBytes <= 0)
 }
 
 // retryEvery is the wait before a read that the store asked to repeat.
@@ -86,8 +88,12 @@ const retryEvery = 20 * time.Millisecond
 // wait returns true when it is worth reading again.
 func (c *fetch) wait(ctx context.Context, w *watcher, deadline time.Time) bool {
 	left := deadline.Sub(c.m.deps.Clock.Now())
-	if left <= 0 {
+	if left <= 0 || !c.room.trim(ctx, c.bytes) {
 		return false
+	}
+	var short <-chan struct{}
+	if c.bytes > 0 {
+		short = c.room.short()
 	}
 	if c.retry {
 		left = min(left, retryEvery)
@@ -99,6 +105,8 @@ func (c *fetch) wait(ctx context.Context, w *watcher, deadline time.Time) bool {
 		return true
 	case <-fire:
 		return c.retry
+	case <-short: // others need the memory that the records take
+		return false
 	case <-ctx.Done():
 		return false
 	}
@@ -106,7 +114,7 @@ func (c *fetch) wait(ctx context.Context, w *watcher, deadline time.Time) bool {
 
 // read reads on in every partition, as far as the limits go.
 func (c *fetch) read(ctx context.Context) {
-	c.retry = false
+	c.retry, c.room.full = false, false
 	for i := range c.parts {
 		if p := &c.parts[i]; !p.done {
 			c.readOne(ctx, p)
@@ -149,9 +157,62 @@ func (c *fetch) readOne(ctx context.Context, p *fetching) {
 	if p.next >= upTo || (room <= 0 && !atLeastOne) || v.Status != partition.StatusServing {
 		return
 	}
-	c.readStore(ctx, p, v, storage.ReadRequest{
-		Handle: v.handle, Offset: p.next, UpTo: upTo, MaxBytes: max(room, 0), AtLeastOne: atLeastOne,
-	})
+	req := storage.ReadRequest{Handle: v.handle, Offset: p.next, UpTo: upTo, MaxBytes: max(room, 0), AtLeastOne: atLeastOne}
+	if c.room.bounded() {
+		c.readBounded(ctx, p, v, req)
+		return
+	}
+	c.readStore(ctx, p, v, req)
+}
+
+// readBounded reads no more than there is room for. A first batch that is larger
+// than that, or than the client asked for, gets room of its own size first.
+func (c *fetch) readBounded(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) {
+	first := req.AtLeastOne
+	req.AtLeastOne = false
+	if req.MaxBytes > 0 {
+		room, ok := c.room.grow(ctx, c.bytes, 0)
+		if !ok {
+			return
+		}
+		asked := req.MaxBytes
+		if req.MaxBytes = min(asked, room-c.bytes); req.MaxBytes > 0 {
+			c.readStore(ctx, p, v, req)
+		}
+		if req.MaxBytes < asked && p.next < req.UpTo {
+			c.room.full = true
+		}
+	}
+	if !first || c.bytes > 0 || p.done || p.held != nil {
+		return
+	}
+	n := c.firstBatch(ctx, p, v, req)
+	if n == 0 {
+		return
+	}
+	if _, ok := c.room.grow(ctx, 0, n); ok {
+		req.MaxBytes, req.AtLeastOne = n, true
+		c.readStore(ctx, p, v, req)
+	}
+}
+
+// firstBatch is the size of the first batch that req would read; 0: there is
+// none, or it cannot be known.
+func (c *fetch) firstBatch(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) int {
+	if n, ok := p.replica.tail.first(req.Offset, req.UpTo); ok {
+		return n
+	}
+	limited, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
+	defer cancel()
+	infos, err := p.replica.dir.Store.Scan(limited, storage.ScanRequest{Handle: req.Handle, Offset: req.Offset, UpTo: req.UpTo, MaxBatches: 1})
+	if err != nil {
+		c.readFailed(ctx, p, v, err)
+		return 0
+	}
+	if len(infos) == 0 {
+		return 0
+	}
+	return int(infos[0].Bytes)
 }
 
 func (c *fetch) readStore(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) {
@@ -174,7 +235,7 @@ func (c *fetch) took(p *fetching, res storage.ReadResult) {
 	if len(p.out.Data) == 0 {
 		p.out.Data = res.Data
 	} else {
-		p.out.Data = append(slices.Clip(p.out.Data), res.Data...)
+		p.out.Data = slices.Concat(p.out.Data, res.Data) // of just that size
 	}
 	c.bytes += len(res.Data)
 	p.next = max(p.next, res.Next)

@@ -25,6 +25,12 @@ type chunk struct {
 	data    []byte
 }
 
+// size is what the chunk takes in memory, in bytes, with what is known of it.
+func (c *chunk) size() int64 {
+	const own, each = 160, 80 // a chunk with its entry in the budget, a batch's Info
+	return own + each*int64(len(c.batches)) + int64(len(c.data))
+}
+
 // add puts a chunk at the end. One that is not adjacent begins anew.
 func (t *tail) add(c chunk) {
 	t.mu.Lock()
@@ -70,6 +76,26 @@ func (t *tail) read(req storage.ReadRequest) (storage.ReadResult, bool) {
 		res.Data = append(res.Data, p...)
 	}
 	return res, true
+}
+
+// first is the size of the batch that a read from offset would begin with, or
+// reports that the tail does not hold it.
+func (t *tail) first(offset, upTo int64) (int, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.chunks) == 0 || offset < t.chunks[0].base {
+		return 0, false
+	}
+	i := sort.Search(len(t.chunks), func(i int) bool { return t.chunks[i].last >= offset })
+	if i == len(t.chunks) {
+		return 0, false
+	}
+	for _, b := range t.chunks[i].batches {
+		if b.LastOffset >= offset {
+			return int(b.Bytes), b.LastOffset < upTo
+		}
+	}
+	return 0, false
 }
 
 // parts collects the bytes to read; they are copied without the lock.
@@ -135,7 +161,7 @@ type tailEntry struct {
 
 // add keeps a chunk within the budget.
 func (b *tailBudget) add(t *tail, c chunk) {
-	size := int64(len(c.data))
+	size := c.size()
 	if size > b.limit/4 {
 		t.reset() // one log must not drive out all others
 		return

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 
+	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -28,6 +29,9 @@ type Call struct {
 	Header
 	Body []byte
 	From Peer
+	// Room is where records go that a Fetch reads; nil of other requests. It is for
+	// the Answer.
+	Room model.Room
 }
 
 // Reply is what goes back. A nil Response sends nothing (acks=0). Close ends the

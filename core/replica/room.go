@@ -1,0 +1,66 @@
+package replica
+
+import (
+	"context"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// leastRoom is what a fetch waits for before it reads, where it asks for as much.
+const leastRoom = 64 << 10
+
+// room is the memory that one fetch may fill.
+type room struct {
+	of   model.Room // nil: there are no bounds
+	most int        // what the fetch could fill
+	size int
+	full bool // records were left behind for want of room
+}
+
+// newRoom is a room for f, whose answer has at most limit bytes but for a large
+// first batch. It takes nothing yet.
+func newRoom(f model.Fetch, limit int) room {
+	most := 0
+	for i := range f.Partitions {
+		most = min(limit, most+max(f.Partitions[i].MaxBytes, 0))
+	}
+	return room{of: f.Room, most: most}
+}
+
+func (r *room) bounded() bool { return r.of != nil }
+
+// grow makes room for as much as the fetch could fill, or as there is. With
+// nothing read (used is 0) it waits for first bytes, or for the least that is
+// worth reading. False: ctx ended.
+func (r *room) grow(ctx context.Context, used, first int) (int, bool) {
+	least := used
+	if used == 0 {
+		least = max(first, min(r.most, leastRoom))
+	}
+	if r.size > used && r.size >= least {
+		return r.size, true
+	}
+	return r.size, r.reserve(ctx, least, max(least, r.most))
+}
+
+// trim gives back what is not used. False: ctx ended.
+func (r *room) trim(ctx context.Context, used int) bool {
+	return r.of == nil || r.size <= used || r.reserve(ctx, used, used)
+}
+
+func (r *room) reserve(ctx context.Context, least, most int) bool {
+	n, err := r.of.Reserve(ctx, least, most)
+	if err != nil {
+		r.size = 0
+		return false // nobody waits for the answer
+	}
+	r.size = n
+	return true
+}
+
+func (r *room) short() <-chan struct{} {
+	if r.of == nil {
+		return nil
+	}
+	return r.of.Short()
+}
