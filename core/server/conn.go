@@ -48,10 +48,10 @@ type conn struct {
 		moved   time.Time
 		queued  bool // it waits for memory
 	}
-	inFlight   int    // requests begun and not yet replied to
-	fetches    int    // of them Fetch
-	lastFetch  int64  // bytes of the last reply to a Fetch, or -1
-	reserved   *reply // the Fetch that is being answered, where it has memory already
+	inFlight   int   // requests begun and not yet replied to
+	fetches    int   // of them Fetch
+	lastFetch  int   // bytes of the last reply to a Fetch
+	fetching   *room // of the Fetch that is being answered
 	unsent     int64
 	unsentHeld hold  // of it
 	moved      int64 // bytes of requests that were answered, and of their replies
@@ -69,8 +69,8 @@ func newConn(s *Server, listener string, nc net.Conn) *conn {
 		srv: s, nc: nc, in: bufio.NewReaderSize(nc, readBufferBytes), remote: remote,
 		from:    wire.Peer{Listener: listener, Host: host, Principal: security.Anonymous},
 		replies: make(chan *reply, s.cfg.MaxInFlight),
-		own:     ownBytes, lastFetch: -1,
-		cancel: func() {}, stopRead: func() {},
+		own:     ownBytes,
+		cancel:  func() {}, stopRead: func() {},
 	}
 	c.cond.L = &c.mu
 	return c
@@ -183,14 +183,12 @@ func (c *conn) read(ctx, reading context.Context, wg *sync.WaitGroup) {
 			c.release(held)
 			return
 		}
-		room, err := c.holdFetch(reading, header.Key)
-		if err != nil {
-			c.release(held)
-			c.readFailed(fmt.Errorf("memory for the reply to a fetch: %w", err))
-			return
+		r := &reply{header: header, bytesIn: len(frame) + sizeBytes, since: time.Now(), made: make(chan struct{})}
+		call := wire.Call{Header: header, Body: body, From: c.from}
+		if header.Key == keyFetch {
+			call.Room = c.newRoom(r)
 		}
-		r := &reply{header: header, bytesIn: len(frame) + sizeBytes, since: time.Now(), made: make(chan struct{}), held: room}
-		c.begin(ctx, r, wire.Call{Header: header, Body: body, From: c.from}, held, wg)
+		c.begin(ctx, r, call, held, wg)
 	}
 }
 

@@ -118,8 +118,7 @@ func appendReply(dst []byte, correlationID int32, r kmsg.Response) []byte {
 }
 
 // sizeOf estimates a reply that may be large, from above; 0 where replies are
-// small. It spares growing the buffer, and lets memory be asked for before it is
-// used.
+// small. It lets memory be asked for before it is used.
 func sizeOf(r kmsg.Response) int64 {
 	fetch, ok := r.(*kmsg.FetchResponse)
 	if !ok {

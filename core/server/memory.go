@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/memory"
@@ -24,13 +23,6 @@ const (
 	// overdraftShare is the part of the budget for replies that wait for memory
 	// though they are made already.
 	overdraftShare = 8
-	// expectedShare is the greatest part of the shared memory that is taken for a
-	// reply whose size is only expected.
-	expectedShare = 4
-	// firstFetchBytes bounds what a connection's first Fetch is expected to take.
-	firstFetchBytes = 1 << 20
-	// averageOver is over how many replies the size of a reply is averaged.
-	averageOver = 8
 	// patience is how many stall timeouts the line may stand still before
 	// requests that block each other are broken up.
 	patience = 2
@@ -50,9 +42,6 @@ type pool struct {
 	untried   *memory.Budget // a part of shared
 	overdraft *memory.Budget
 	maxConns  int
-
-	// fetchBytes is what a reply to a Fetch took lately, on average.
-	fetchBytes atomic.Int64
 
 	// short is sent to, without waiting, when somebody has to wait.
 	short chan struct{}
@@ -238,7 +227,8 @@ func (s *Server) relieveOnce(now time.Time) (waiting bool, closed int) {
 	var stalled, queued []holder
 	for _, c := range s.connections() {
 		st := c.standing(now, s.cfg.StallTimeout)
-		short.wanted = short.wanted.minus(st.closing).minus(c.revoke(now, s.cfg.StallTimeout))
+		short.wanted = short.wanted.minus(st.closing)
+		c.hurry(now, s.cfg.StallTimeout)
 		if st.stalled.shared > 0 {
 			stalled = append(stalled, holder{c, st.stalled, 0})
 		}
@@ -282,7 +272,10 @@ func closeFirst(holders []holder, room hold, why error) (closed int) {
 }
 
 // ask is the hold that n bytes would be, and whether it is there already.
-func (c *conn) ask(n int64) (h hold, taken bool) {
+func (c *conn) ask(n int64) (h hold, taken bool) { return c.askMore(n, 0) }
+
+// askMore is ask for n bytes beside `beside` that are held for the same.
+func (c *conn) askMore(n, beside int64) (h hold, taken bool) {
 	c.mu.Lock()
 	if n <= c.own {
 		c.own -= n
@@ -290,7 +283,7 @@ func (c *conn) ask(n int64) (h hold, taken bool) {
 		return hold{own: n}, true
 	}
 	h.shared = n
-	if c.moved < n {
+	if c.moved < n+beside {
 		h.untried = n
 	}
 	c.mu.Unlock()
@@ -338,57 +331,6 @@ func (c *conn) holdReply(ctx context.Context, n int64) (hold, error) {
 		return hold{}, err
 	}
 	return h, nil
-}
-
-// holdFetch takes what the reply to a Fetch is likely to need before it is begun,
-// so that clients wait while others' replies fill the memory, instead of having
-// theirs made for nothing. What a connection's last Fetch took is what its next
-// is expected to take; of a connection's first nothing is known but what others
-// took.
-func (c *conn) holdFetch(ctx context.Context, key int16) (hold, error) {
-	if key != keyFetch {
-		return hold{}, nil
-	}
-	pool := c.srv.pool
-	c.mu.Lock()
-	expected := c.lastFetch
-	c.mu.Unlock()
-	if expected < 0 {
-		expected = min(pool.fetchBytes.Load(), firstFetchBytes)
-	}
-	return c.holdFrame(ctx, min(expected, pool.untried.Total()/expectedShare))
-}
-
-// reserve notes the Fetch whose reply's memory may be revoked; nil: none.
-func (c *conn) reserve(r *reply) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reserved = r
-}
-
-// revoke takes back the memory of a Fetch that has waited for records for a while,
-// and says how much. Its reply will ask again, for what it needs then.
-func (c *conn) revoke(now time.Time, stall time.Duration) hold {
-	c.mu.Lock()
-	r := c.reserved
-	if r == nil || now.Sub(r.since) < stall {
-		c.mu.Unlock()
-		return hold{}
-	}
-	h := r.held
-	r.held, c.reserved = hold{}, nil
-	c.mu.Unlock()
-	c.release(h)
-	return h
-}
-
-// fetched notes the size of a reply to a Fetch.
-func (c *conn) fetched(n int64) {
-	c.mu.Lock()
-	c.lastFetch = n
-	c.mu.Unlock()
-	average := &c.srv.pool.fetchBytes // a lost update does no harm
-	average.Store(average.Load() - average.Load()/averageOver + n/averageOver)
 }
 
 // standing is how a connection stands while memory is short.

@@ -29,8 +29,9 @@ type reply struct {
 	since   time.Time
 
 	made  chan struct{}
-	frame []byte // nil sends nothing
-	held  hold   // memory of frame
+	frame net.Buffers // its parts; none sends nothing
+	size  int         // of frame in bytes
+	held  hold        // memory of frame, and of what it is made from
 	close bool
 	why   error // of close
 }
@@ -44,9 +45,6 @@ func (c *conn) begin(ctx context.Context, r *reply, call wire.Call, held hold, w
 		c.fail(ClosedByHandler, errors.New("the request was not begun"))
 		close(r.made)
 		return
-	}
-	if r.held.shared > 0 {
-		c.reserve(r)
 	}
 	wg.Go(func() {
 		defer close(r.made)
@@ -73,7 +71,9 @@ func (c *conn) guard(h wire.Header, f func()) (ok bool) {
 func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request hold) {
 	got := func() wire.Reply {
 		defer c.release(request)
-		defer c.reserve(nil)
+		if r.header.Key == keyFetch {
+			defer c.fetched()
+		}
 		return answer(ctx)
 	}()
 	if got.Close {
@@ -88,49 +88,76 @@ func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request h
 	}
 	got.Response.SetVersion(version)
 	if err := c.encode(ctx, r, got.Response); err != nil {
-		r.frame = nil
 		c.fail(ClosedMemory, fmt.Errorf("reply to API key %d: %w", r.header.Key, err))
 		return
 	}
 	c.queued(r)
 }
 
-// encode makes the frame. Memory for a large one is taken before it is made, for
-// others when their size is known.
+// encode makes the frame, in which large records stay where they are. Of a Fetch
+// there is memory for them already; for other replies it is taken when their size
+// is known.
 func (c *conn) encode(ctx context.Context, r *reply, response kmsg.Response) error {
 	size := sizeOf(response)
 	if size > math.MaxInt32 {
 		return fmt.Errorf("%d bytes are beyond the protocol", size)
 	}
-	if r.header.Key == keyFetch {
-		c.fetched(size)
-	}
 	if err := c.resize(ctx, r, size); err != nil {
 		return err
 	}
-	r.frame = appendReply(make([]byte, 0, size), r.header.CorrelationID, response)
-	return c.resize(ctx, r, int64(cap(r.frame)))
+	frame := c.srv.splicer.frame(r.header.CorrelationID, response)
+	for _, part := range frame {
+		r.size += len(part)
+	}
+	r.frame = frame
+	took := max(size, int64(r.size))
+	if len(frame) == 1 {
+		took = int64(cap(frame[0]))
+	}
+	if err := c.resize(ctx, r, took); err != nil {
+		r.frame = nil
+		return err
+	}
+	if r.header.Key == keyFetch {
+		c.mu.Lock()
+		c.lastFetch = r.size
+		c.mu.Unlock()
+	}
+	return nil
 }
 
 // resize makes the reply's hold fit n bytes.
 func (c *conn) resize(ctx context.Context, r *reply, n int64) (err error) {
-	switch {
-	case n > r.held.own+r.held.shared:
-		c.release(r.held)
-		r.held = hold{}
-		r.held, err = c.holdReply(ctx, n)
-	case n < r.held.shared:
-		rest := hold{shared: r.held.shared - n, untried: max(0, r.held.untried-n)}
-		c.release(rest)
-		r.held = r.held.minus(rest)
+	have := r.held.own + r.held.shared
+	if n <= have {
+		c.shrink(r, n)
+		return nil
 	}
+	if more, taken := c.askMore(n-have, have); taken {
+		r.held = r.held.plus(more)
+		return nil
+	}
+	c.release(r.held)
+	r.held = hold{}
+	r.held, err = c.holdReply(ctx, n)
 	return err
+}
+
+// shrink gives back what the reply's hold has beyond n bytes.
+func (c *conn) shrink(r *reply, n int64) {
+	keep := max(0, n-r.held.own)
+	if keep >= r.held.shared {
+		return
+	}
+	rest := hold{shared: r.held.shared - keep, untried: max(0, r.held.untried-keep)}
+	r.held = r.held.minus(rest)
+	c.release(rest)
 }
 
 func (c *conn) queued(r *reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unsent += int64(len(r.frame))
+	c.unsent += int64(r.size)
 	c.unsentHeld = c.unsentHeld.plus(r.held)
 }
 
@@ -138,10 +165,10 @@ func (c *conn) queued(r *reply) {
 func (c *conn) done(r *reply, sent bool) {
 	c.mu.Lock()
 	if sent {
-		c.moved += int64(r.bytesIn) + int64(len(r.frame))
+		c.moved += int64(r.bytesIn) + int64(r.size)
 	}
 	if r.frame != nil {
-		c.unsent -= int64(len(r.frame))
+		c.unsent -= int64(r.size)
 		c.unsentHeld = c.unsentHeld.minus(r.held)
 	}
 	c.inFlight--
@@ -175,7 +202,7 @@ func (c *conn) write() {
 // gather adds the replies that are made already, and returns the first that is
 // not, if it took one.
 func (c *conn) gather(batch []*reply) ([]*reply, *reply) {
-	bytes := len(batch[0].frame)
+	bytes := batch[0].size
 	for len(batch) < sendRepliesMax && bytes < sendBytesMax && !batch[len(batch)-1].close {
 		select {
 		case r, open := <-c.replies:
@@ -185,7 +212,7 @@ func (c *conn) gather(batch []*reply) ([]*reply, *reply) {
 			select {
 			case <-r.made:
 				batch = append(batch, r)
-				bytes += len(r.frame)
+				bytes += r.size
 			default:
 				return batch, r
 			}
@@ -200,14 +227,12 @@ func (c *conn) gather(batch []*reply) ([]*reply, *reply) {
 func (c *conn) send(batch []*reply) {
 	var out net.Buffers
 	for _, r := range batch {
-		if len(r.frame) > 0 {
-			out = append(out, r.frame)
-		}
+		out = append(out, r.frame...)
 	}
 	sent := !c.isFailed() && c.sendAll(out)
 	for _, r := range batch {
 		served := Served{Listener: c.from.Listener, Key: r.header.Key, Version: r.header.Version,
-			Duration: time.Since(r.since), BytesIn: r.bytesIn, BytesOut: len(r.frame)}
+			Duration: time.Since(r.since), BytesIn: r.bytesIn, BytesOut: r.size}
 		if sent {
 			c.srv.events.RequestServed(served)
 		}

@@ -21,6 +21,7 @@ type Server struct {
 	log      *slog.Logger
 	events   Events
 	flexible flexibility
+	splicer  splicer
 
 	mu        sync.Mutex
 	listeners []bound
@@ -42,7 +43,7 @@ func New(cfg Config, handler wire.Handler, budget *memory.Budget, logger *slog.L
 	}
 	return &Server{
 		cfg: cfg, handler: handler, pool: newPool(budget, cfg), log: logger, events: events,
-		flexible: newFlexibility(), conns: map[*conn]struct{}{},
+		flexible: newFlexibility(), splicer: newSplicer(), conns: map[*conn]struct{}{},
 	}
 }
 

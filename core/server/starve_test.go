@@ -34,23 +34,30 @@ func attackConfig() Config {
 	return cfg
 }
 
-// serveAttack answers fetches with recordBytes that all responses share, so that
-// the server's own copies are what is measured.
+// serveAttack answers fetches with one batch of recordBytes, read when there is
+// room for it.
 func serveAttack(t *testing.T) *harness {
-	records := make([]byte, recordBytes)
 	return start(t, attackConfig(), attackTotal, handlerFunc(func(ctx context.Context, c wire.Call) wire.Answer {
 		if c.Key != keyFetch {
 			return echo(ctx, c)
 		}
-		return func(context.Context) wire.Reply {
-			resp := kmsg.NewPtrFetchResponse()
-			topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
-			part.RecordBatches = records
-			topic.Partitions = append(topic.Partitions, part)
-			resp.Topics = append(resp.Topics, topic)
-			return wire.Reply{Response: resp}
-		}
+		return func(ctx context.Context) wire.Reply { return fetchRecords(ctx, c) }
 	}))
+}
+
+// fetchRecords answers a fetch with as many records as there is room for, and at
+// least one batch of recordBytes.
+func fetchRecords(ctx context.Context, c wire.Call) wire.Reply {
+	n, err := c.Room.Reserve(ctx, recordBytes, 8*recordBytes)
+	if err != nil {
+		return wire.Reply{}
+	}
+	resp := kmsg.NewPtrFetchResponse()
+	topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+	part.RecordBatches = make([]byte, n/recordBytes*recordBytes)
+	topic.Partitions = append(topic.Partitions, part)
+	resp.Topics = append(resp.Topics, topic)
+	return wire.Reply{Response: resp}
 }
 
 // A client that announces a large request, sends some of it at once, and then
@@ -129,34 +136,38 @@ func TestParallelLargeRequests(t *testing.T) {
 	wg.Wait()
 }
 
-// Clients that read much, and then wait long for more, hold nothing meanwhile that
-// others need.
+// Fetches that have records and wait for more are answered when others need the
+// memory.
 func TestWaitingFetchesStarveNobody(t *testing.T) {
 	const clients = 40 // 1 MiB each is more than the shared part
-	records := make([]byte, recordBytes)
 	waiting := make(chan struct{}, clients)
 	s := start(t, attackConfig(), attackTotal, handlerFunc(func(ctx context.Context, c wire.Call) wire.Answer {
 		if c.Key != keyFetch {
 			return echo(ctx, c)
 		}
 		return func(ctx context.Context) wire.Reply {
-			resp, topic, part := kmsg.NewPtrFetchResponse(), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			reply := fetchRecords(ctx, c)
 			if c.CorrelationID == 2 {
 				waiting <- struct{}{}
-				<-ctx.Done()
+				select {
+				case <-c.Room.Short():
+				case <-ctx.Done():
+				}
 			}
-			part.RecordBatches = records
-			topic.Partitions = append(topic.Partitions, part)
-			resp.Topics = append(resp.Topics, topic)
-			return wire.Reply{Response: resp}
+			return reply
 		}
 	}))
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for range clients {
 		c := dial(t, s.addr)
 		c.send(request(kmsg.NewPtrFetchRequest(), 12, 1))
 		c.receive()
 		c.send(request(kmsg.NewPtrFetchRequest(), 12, 2))
-		<-waiting
+		wg.Go(func() { _, _, _ = receive(c) }) // until it is answered, or its connection closed
+	}
+	for range clients / 4 {
+		<-waiting // the rest waits for memory
 	}
 	c := dial(t, s.addr)
 	for range 3 {
