@@ -70,8 +70,7 @@ func franzProduce(t *testing.T, addr, topic, codec string, rs []*kgo.Record) {
 }
 
 func franzConsume(t *testing.T, addr, topic string, n int) []*kgo.Record {
-	c := newClient(t, addr, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
-	return poll(t, c, n)
+	return poll(t, fromStart(t, addr, topic), n)
 }
 
 // poll reads n records.

@@ -23,7 +23,7 @@ import (
 // nothing is replicated.
 func TestFR3OneBrokerServesAndSaysItIsNotReplicated(t *testing.T) {
 	b := startBroker(t)
-	createTopic(t, b.addr(), "first", 3, nil)
+	createTopic(t, b.addr(), "first", 3)
 	franzProduce(t, b.addr(), "first", "none", numbered(10))
 	if got := franzConsume(t, b.addr(), "first", 10); len(got) != 10 {
 		t.Fatalf("%d records", len(got))
@@ -45,8 +45,8 @@ func TestFR44FullDisk(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	b := startBrokerOn(t, dir, nil, "--flush", "interval")
-	createTopic(t, b.addr(), "big", 1, nil)
-	createTopic(t, b.addr(), "small", 1, nil)
+	createTopic(t, b.addr(), "big", 1)
+	createTopic(t, b.addr(), "small", 1)
 	franzProduce(t, b.addr(), "small", "none", numbered(100))
 	stored := fill(t, b.addr(), "big")
 	t.Logf("full after %d records of 100 kB", stored)
@@ -58,10 +58,7 @@ func TestFR44FullDisk(t *testing.T) {
 	if got := franzConsume(t, b.addr(), "big", stored); len(got) < stored {
 		t.Errorf("after the restart %d of %d acknowledged records", len(got), stored)
 	}
-	admin := kadm.NewClient(newClient(t, b.addr()))
-	if _, err := admin.DeleteTopic(testContext(t, startTimeout), "big"); err != nil {
-		t.Fatalf("delete a topic on a full disk: %v", err)
-	}
+	deleteTopic(t, b.addr(), "big")
 	franzProduce(t, b.addr(), "small", "none", numbered(1000))
 }
 
@@ -90,7 +87,7 @@ func fill(t *testing.T, addr, topic string) (stored int) {
 // FR-45: damaged and missing indexes are rebuilt.
 func TestFR45DamagedIndexesAreRebuilt(t *testing.T) {
 	b := startBroker(t, "--flush", "interval")
-	createTopic(t, b.addr(), "indexed", 1, nil)
+	createTopic(t, b.addr(), "indexed", 1)
 	franzProduce(t, b.addr(), "indexed", "none", numbered(5000))
 	b.stop()
 	damaged := 0
@@ -116,7 +113,7 @@ func TestFR45DamagedIndexesAreRebuilt(t *testing.T) {
 // its segment for ever.
 func TestFR49FutureTimestampIsRefused(t *testing.T) {
 	b := startBroker(t)
-	createTopic(t, b.addr(), "future", 1, nil)
+	createTopic(t, b.addr(), "future", 1)
 	c := newClient(t, b.addr(), kgo.DefaultProduceTopic("future"))
 	err := c.ProduceSync(testContext(t, startTimeout), &kgo.Record{Value: []byte("x"), Timestamp: time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)}).FirstErr()
 	if !errors.Is(err, kerr.InvalidTimestamp) {
@@ -128,7 +125,7 @@ func TestFR49FutureTimestampIsRefused(t *testing.T) {
 // each record is there once.
 func TestFR57LostAnswersAreNotDuplicates(t *testing.T) {
 	b := startBroker(t, "--flush", "interval")
-	createTopic(t, b.addr(), "once", 1, nil)
+	createTopic(t, b.addr(), "once", 1)
 	proxy := startProxy(t, b.addr())
 	c := newClient(t, proxy.addr(), kgo.Dialer(proxy.dial), kgo.DefaultProduceTopic("once"), kgo.StopProducerOnDataLossDetected(),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }))
@@ -145,9 +142,8 @@ func TestFR57LostAnswersAreNotDuplicates(t *testing.T) {
 	if proxy.dropped() < 5 {
 		t.Fatalf("only %d answers were lost", proxy.dropped())
 	}
-	ends, err := kadm.NewClient(newClient(t, b.addr())).ListEndOffsets(ctx, "once")
-	if end, _ := ends.Lookup("once", 0); err != nil || end.Offset != int64(len(rs)) {
-		t.Errorf("log end %d, want %d (%v)", end.Offset, len(rs), err)
+	if end := endOffset(t, b.addr(), "once"); end != int64(len(rs)) {
+		t.Errorf("log end %d, want %d", end, len(rs))
 	}
 	check(t, franzConsume(t, b.addr(), "once", len(rs)), rs)
 }
@@ -156,7 +152,7 @@ func TestFR57LostAnswersAreNotDuplicates(t *testing.T) {
 // its next sequence number.
 func TestFR59IdleProducerGoesOn(t *testing.T) {
 	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_PRODUCER_ID_EXPIRATION_MS=1000"})
-	createTopic(t, b.addr(), "idle", 1, nil)
+	createTopic(t, b.addr(), "idle", 1)
 	c := newClient(t, b.addr())
 	id, epoch := initProducerID(t, c)
 	if r := rawProduce(t, c, "idle", rawBatch("a", id, epoch, 0)); r.ErrorCode != 0 {
@@ -165,17 +161,11 @@ func TestFR59IdleProducerGoesOn(t *testing.T) {
 	if r := rawProduce(t, c, "idle", rawBatch("b", id, epoch, 7)); r.ErrorCode != kerr.OutOfOrderSequenceNumber.Code {
 		t.Fatalf("sequence 7 after 0 at once: code %d, want OUT_OF_ORDER_SEQUENCE_NUMBER", r.ErrorCode)
 	}
-	ctx := testContext(t, startTimeout)
-	for tick := time.NewTicker(250 * time.Millisecond); ; {
-		r := rawProduce(t, c, "idle", rawBatch("b", id, epoch, 7))
-		if r.ErrorCode == 0 {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("sequence 7 is still refused: %v", kerr.ErrorForCode(r.ErrorCode))
-		case <-tick.C:
-		}
+	err := eventually(testContext(t, startTimeout), func() error {
+		return kerr.ErrorForCode(rawProduce(t, c, "idle", rawBatch("b", id, epoch, 7)).ErrorCode)
+	})
+	if err != nil {
+		t.Fatalf("sequence 7, long after 0: %v", err)
 	}
 }
 
@@ -185,7 +175,7 @@ func TestFR78LibrdkafkaCompresses(t *testing.T) {
 	want := map[string]uint8{"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 	for codec, attr := range want {
 		topic := "compressed-" + codec
-		createTopic(t, b.addr(), topic, 1, nil)
+		createTopic(t, b.addr(), topic, 1)
 		kcatProduce(t, b.addr(), topic, codec, numbered(1000))
 		for _, r := range franzConsume(t, b.addr(), topic, 1000) {
 			if r.Attrs.CompressionType() != attr {
@@ -198,12 +188,11 @@ func TestFR78LibrdkafkaCompresses(t *testing.T) {
 // FR-79: clients elsewhere would be told to dial their own loopback; the start
 // says so.
 func TestFR79AdvertisedLoopbackIsWarnedOf(t *testing.T) {
-	b := &broker{t: t, dir: t.TempDir(), port: freePort(t)}
+	b := newBroker(t, t.TempDir())
 	b.env = []string{
 		fmt.Sprintf("BROKERD_LISTENERS=PLAINTEXT://0.0.0.0:%d", b.port),
 		fmt.Sprintf("BROKERD_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:%d", b.port),
 	}
-	t.Cleanup(b.stop)
 	b.start()
 	if out := b.output(); !strings.Contains(out, "advertised") || !strings.Contains(out, "127.0.0.1") {
 		t.Errorf("no warning names the advertised loopback address:\n%s", b.tail())
@@ -214,16 +203,12 @@ func TestFR79AdvertisedLoopbackIsWarnedOf(t *testing.T) {
 // one is told, never left in silence.
 func TestFR80RecreatedTopicIsNotSilence(t *testing.T) {
 	b := startBroker(t)
-	createTopic(t, b.addr(), "again", 1, nil)
+	createTopic(t, b.addr(), "again", 1)
 	franzProduce(t, b.addr(), "again", "none", numbered(10))
-	c := newClient(t, b.addr(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"again": {0: kgo.NewOffset().AtStart()}}),
-		kgo.KeepRetryableFetchErrors(), kgo.FetchMaxWait(200*time.Millisecond))
+	c := fromStart(t, b.addr(), "again", kgo.KeepRetryableFetchErrors(), kgo.FetchMaxWait(200*time.Millisecond))
 	poll(t, c, 10)
-	admin := kadm.NewClient(newClient(t, b.addr()))
-	if _, err := admin.DeleteTopic(testContext(t, startTimeout), "again"); err != nil {
-		t.Fatal(err)
-	}
-	createTopic(t, b.addr(), "again", 1, nil)
+	deleteTopic(t, b.addr(), "again")
+	createTopic(t, b.addr(), "again", 1)
 	franzProduce(t, b.addr(), "again", "none", numbered(5))
 	ctx := testContext(t, 20*time.Second)
 	for ctx.Err() == nil {
@@ -243,19 +228,16 @@ func TestFR80RecreatedTopicIsNotSilence(t *testing.T) {
 // FR-81: a consumer's metadata requests do not make a deleted topic again.
 func TestFR81DeletedTopicStaysDeleted(t *testing.T) {
 	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_AUTO_CREATE_TOPICS_ENABLE=true"})
-	createTopic(t, b.addr(), "gone", 1, nil)
+	createTopic(t, b.addr(), "gone", 1)
 	c := newClient(t, b.addr(), kgo.ConsumeTopics("gone"), kgo.MetadataMaxAge(100*time.Millisecond), kgo.MetadataMinAge(50*time.Millisecond))
 	polling, stop := context.WithTimeout(t.Context(), 2*time.Second)
 	defer stop()
 	c.PollFetches(polling)
-	admin := kadm.NewClient(newClient(t, b.addr()))
-	if _, err := admin.DeleteTopic(testContext(t, startTimeout), "gone"); err != nil {
-		t.Fatal(err)
-	}
+	deleteTopic(t, b.addr(), "gone")
 	again, stopAgain := context.WithTimeout(t.Context(), 2*time.Second)
 	defer stopAgain()
 	c.PollFetches(again)
-	listed, err := admin.ListTopics(testContext(t, startTimeout))
+	listed, err := newAdmin(t, b.addr()).ListTopics(testContext(t, startTimeout))
 	if err != nil || listed.Has("gone") {
 		t.Fatalf("topic is there again (%v)", err)
 	}
@@ -265,8 +247,8 @@ func TestFR81DeletedTopicStaysDeleted(t *testing.T) {
 // once, and take records.
 func TestFR84NewPartitionsAreThereAtOnce(t *testing.T) {
 	b := startBroker(t)
-	createTopic(t, b.addr(), "grows", 1, nil)
-	admin := kadm.NewClient(newClient(t, b.addr()))
+	createTopic(t, b.addr(), "grows", 1)
+	admin := newAdmin(t, b.addr())
 	ctx := testContext(t, time.Minute)
 	for n := 2; n <= 20; n++ {
 		resp, err := admin.UpdatePartitions(ctx, n, "grows")
@@ -281,28 +263,6 @@ func TestFR84NewPartitionsAreThereAtOnce(t *testing.T) {
 		r := &kgo.Record{Topic: "grows", Partition: int32(n - 1), Value: []byte("x")}
 		if err := fresh.ProduceSync(ctx, r).FirstErr(); err != nil {
 			t.Fatalf("produce to partition %d: %v", n-1, err)
-		}
-	}
-}
-
-// numbered makes n small records.
-func numbered(n int) []*kgo.Record {
-	rs := make([]*kgo.Record, n)
-	for i := range rs {
-		rs[i] = &kgo.Record{Key: fmt.Appendf(nil, "key %d", i%17), Value: fmt.Appendf(nil, "value %d", i)}
-	}
-	return rs
-}
-
-// check holds what was read against what was sent.
-func check(t *testing.T, got, want []*kgo.Record) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%d records, want %d", len(got), len(want))
-	}
-	for i := range want {
-		if got[i].Offset != int64(i) || string(got[i].Value) != string(want[i].Value) || string(got[i].Key) != string(want[i].Key) {
-			t.Fatalf("record %d is %d %q=%q, want %q=%q", i, got[i].Offset, got[i].Key, got[i].Value, want[i].Key, want[i].Value)
 		}
 	}
 }

@@ -1,18 +1,16 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,28 +18,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// startTimeout is how long a broker may take to answer its first request.
-const startTimeout = 30 * time.Second
-
-// builtBinary builds brokerd once for all tests.
-var builtBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "brokerd-e2e-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "brokerd")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build brokerd: %w\n%s", err, out)
-	}
-	return path, nil
-})
+// executable builds brokerd, once for all tests, and returns its path. TestMain sets
+// it.
+var executable func() (string, error)
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := builtBinary(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	dir, err := os.MkdirTemp("", "brokerd-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	executable = sync.OnceValues(func() (string, error) {
+		path := filepath.Join(dir, "brokerd")
+		out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("build brokerd: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+	code := m.Run()
+	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
@@ -52,7 +48,7 @@ func full() bool { return os.Getenv("BROKERD_E2E_FULL") != "" }
 // prints.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	cmd := exec.Command("bash", "../../scripts/tools", name)
+	cmd := exec.CommandContext(t.Context(), "bash", "../../scripts/tools", name)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -61,204 +57,26 @@ func tool(t *testing.T, name string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// broker is a brokerd process started as a user starts it.
-type broker struct {
-	t    *testing.T
-	dir  string
-	port int
-	args []string
-	env  []string // NAME=value: settings of this broker
+// pollEvery is how often eventually looks.
+const pollEvery = 20 * time.Millisecond
 
-	mu  sync.Mutex
-	cmd *exec.Cmd
-	log *os.File
-}
-
-// startBroker starts a broker on an empty data directory and waits until it
-// answers. It is stopped when the test ends.
-func startBroker(t *testing.T, args ...string) *broker {
-	t.Helper()
-	return startBrokerOn(t, t.TempDir(), nil, args...)
-}
-
-// startBrokerOn starts a broker on the given data directory, with settings in
-// its environment.
-func startBrokerOn(t *testing.T, dir string, env []string, args ...string) *broker {
-	t.Helper()
-	b := &broker{t: t, dir: dir, port: freePort(t), args: args, env: env}
-	b.start()
-	t.Cleanup(b.stop)
-	return b
-}
-
-// addr is the bootstrap address.
-func (b *broker) addr() string { return "127.0.0.1:" + strconv.Itoa(b.port) }
-
-// start starts the process and waits until it answers.
-func (b *broker) start() {
-	b.t.Helper()
-	if err := b.launch(); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.waitReady(); err != nil {
-		b.t.Fatalf("broker did not answer: %v\n%s", err, b.tail())
-	}
-}
-
-// launch starts the process and returns at once.
-func (b *broker) launch() error {
-	path, err := builtBinary()
-	if err != nil {
-		return err
-	}
-	logPath := filepath.Join(filepath.Dir(b.dir), filepath.Base(b.dir)+".log")
-	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	args := append([]string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}, b.args...)
-	cmd := exec.Command(path, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), b.env...)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start brokerd: %w", err)
-	}
-	b.mu.Lock()
-	b.cmd, b.log = cmd, log
-	b.mu.Unlock()
-	return nil
-}
-
-// waitReady asks the broker for its metadata until it answers.
-func (b *broker) waitReady() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	return waitServing(ctx, b.addr())
-}
-
-func waitServing(ctx context.Context, addr string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RetryTimeout(200*time.Millisecond),
-		kgo.DialTimeout(time.Second), kgo.MetadataMinAge(10*time.Millisecond))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	tick := time.NewTicker(20 * time.Millisecond)
+// eventually calls f until it returns nil, and is the one place where tests wait
+// for what they cannot be told of. Its error is f's last one, and why it was
+// given up.
+func eventually(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		if err = client.Ping(ctx); err == nil {
+		err := f()
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: last answer: %w", ctx.Err(), err)
+			return fmt.Errorf("given up (%w), the last answer was: %w", context.Cause(ctx), err)
 		case <-tick.C:
 		}
 	}
-}
-
-// kill sends SIGKILL and reaps the process.
-func (b *broker) kill() {
-	b.mu.Lock()
-	cmd, log := b.cmd, b.log
-	b.cmd = nil
-	b.mu.Unlock()
-	if cmd == nil {
-		return
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	log.Close()
-}
-
-// stop sends SIGTERM, waits, and fails the test when the broker did not end
-// well in time.
-func (b *broker) stop() {
-	b.mu.Lock()
-	cmd, log := b.cmd, b.log
-	b.cmd = nil
-	b.mu.Unlock()
-	if cmd == nil {
-		return
-	}
-	done := make(chan error, 1)
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	go func() { done <- cmd.Wait() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			b.t.Errorf("broker ended with %v after SIGTERM\n%s", err, b.tail())
-		}
-	case <-time.After(20 * time.Second):
-		_ = cmd.Process.Kill()
-		<-done
-		b.t.Errorf("broker did not end within 20 s of SIGTERM\n%s", b.tail())
-	}
-	log.Close()
-}
-
-// pid is the broker's process, or 0.
-func (b *broker) pid() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cmd == nil {
-		return 0
-	}
-	return b.cmd.Process.Pid
-}
-
-// plugins are the pids of the broker's children.
-func (b *broker) plugins() []int { return children(b.pid()) }
-
-// children reads the processes whose parent is pid, from /proc.
-func children(pid int) []int {
-	if pid == 0 {
-		return nil
-	}
-	var found []int
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		n, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue
-		}
-		// pid (name) state ppid ...: the name may hold spaces.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 1 && fields[0] != "Z" && fields[1] == strconv.Itoa(pid) {
-			found = append(found, n)
-		}
-	}
-	return found
-}
-
-// output is all that the broker printed.
-func (b *broker) output() string {
-	data, _ := os.ReadFile(filepath.Join(filepath.Dir(b.dir), filepath.Base(b.dir)+".log"))
-	return string(data)
-}
-
-// tail is the end of what the broker printed.
-func (b *broker) tail() string {
-	out := b.output()
-	if len(out) > 6000 {
-		out = "..." + out[len(out)-6000:]
-	}
-	return out
-}
-
-// freePort finds a port on loopback that nobody listens on.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // testContext ends with the test or after the given time.
@@ -266,6 +84,29 @@ func testContext(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// The ports of brokers: below those that kernels give to outgoing connections. A
+// client that dials a broker between two of its lives could be given the
+// broker's own port otherwise, be connected to itself, and keep the broker from
+// coming back.
+const (
+	portMin = 10_000
+	portMax = 30_000
+)
+
+// freePort finds a port on loopback that nobody listens on.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := portMin + rand.IntN(portMax-portMin)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatalf("no free port from %d to %d", portMin, portMax)
+	return 0
 }
 
 // newClient is a franz-go client that is closed when the test ends.
@@ -280,50 +121,69 @@ func newClient(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
+// newAdmin is a client for administration.
+func newAdmin(t *testing.T, addr string) *kadm.Client {
+	t.Helper()
+	return kadm.NewClient(newClient(t, addr))
+}
+
+// fromStart is a client that reads partition 0 of a topic from its start.
+func fromStart(t *testing.T, addr, topic string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	all := map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}
+	return newClient(t, addr, append([]kgo.Opt{kgo.ConsumePartitions(all)}, opts...)...)
+}
+
 // createTopic makes a topic whose records are never removed by age.
-func createTopic(t *testing.T, addr, name string, partitions int32, configs map[string]string) {
+func createTopic(t *testing.T, addr, name string, partitions int32) {
 	t.Helper()
 	forever := "-1"
-	cfg := map[string]*string{"retention.ms": &forever}
-	for k, v := range configs {
-		cfg[k] = &v
-	}
-	admin := kadm.NewClient(newClient(t, addr))
-	if _, err := admin.CreateTopic(testContext(t, startTimeout), partitions, -1, cfg, name); err != nil {
+	_, err := newAdmin(t, addr).CreateTopic(testContext(t, startTimeout), partitions, -1, map[string]*string{"retention.ms": &forever}, name)
+	if err != nil {
 		t.Fatalf("create topic %s: %v", name, err)
 	}
 }
 
-// lines runs f for each line of r.
-func lines(r *bufio.Reader, f func(line string)) error {
-	for {
-		line, err := r.ReadString('\n')
-		if line != "" {
-			f(strings.TrimRight(line, "\n"))
-		}
-		if err != nil {
-			return err
-		}
+// deleteTopic deletes a topic.
+func deleteTopic(t *testing.T, addr, name string) {
+	t.Helper()
+	if _, err := newAdmin(t, addr).DeleteTopic(testContext(t, startTimeout), name); err != nil {
+		t.Fatalf("delete topic %s: %v", name, err)
 	}
 }
 
-// orphans are processes, other than this one, that hold a file of the data
-// directory open.
-func orphans(dir string) []int {
-	var found []int
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		n, err := strconv.Atoi(e.Name())
-		if err != nil || n == os.Getpid() {
-			continue
-		}
-		fds, _ := os.ReadDir(filepath.Join("/proc", e.Name(), "fd"))
-		for _, fd := range fds {
-			if to, err := os.Readlink(filepath.Join("/proc", e.Name(), "fd", fd.Name())); err == nil && strings.HasPrefix(to, dir+"/") {
-				found = append(found, n)
-				break
-			}
+// endOffset is the high watermark of partition 0.
+func endOffset(t *testing.T, addr, topic string) int64 {
+	t.Helper()
+	ends, err := newAdmin(t, addr).ListEndOffsets(testContext(t, startTimeout), topic)
+	if err != nil || ends.Error() != nil {
+		t.Fatalf("end offset of %s: %v %v", topic, err, ends.Error())
+	}
+	end, ok := ends.Lookup(topic, 0)
+	if !ok {
+		t.Fatalf("end offset of %s: there is none", topic)
+	}
+	return end.Offset
+}
+
+// numbered makes n small records.
+func numbered(n int) []*kgo.Record {
+	rs := make([]*kgo.Record, n)
+	for i := range rs {
+		rs[i] = &kgo.Record{Key: fmt.Appendf(nil, "key %d", i%17), Value: fmt.Appendf(nil, "value %d", i)}
+	}
+	return rs
+}
+
+// check holds what was read against what was sent.
+func check(t *testing.T, got, want []*kgo.Record) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d records, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i].Offset != int64(i) || string(got[i].Value) != string(want[i].Value) || string(got[i].Key) != string(want[i].Key) {
+			t.Fatalf("record %d is %d %q=%q, want %q=%q", i, got[i].Offset, got[i].Key, got[i].Value, want[i].Key, want[i].Value)
 		}
 	}
-	return found
 }

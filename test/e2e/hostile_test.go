@@ -23,7 +23,7 @@ const hostileClients = 500
 func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 	const budget = 256 << 20
 	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_MEMORY=256MiB", "BROKERD_ADVERTISED_LISTENERS="}, "--flush", "interval")
-	createTopic(t, b.addr(), "wanted", 1, nil)
+	createTopic(t, b.addr(), "wanted", 1)
 	big := make([]*kgo.Record, 64)
 	for i := range big {
 		big[i] = &kgo.Record{Key: []byte("k"), Value: make([]byte, 500_000)}

@@ -2,16 +2,12 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // kills is how often each process is killed under each client and policy.
@@ -28,11 +24,10 @@ func kills() int {
 // TestKill kills the broker, or its storage plugin, with SIGKILL under
 // idempotent acks=all load, again and again. Nothing acknowledged may be lost,
 // nothing may be there twice, and no client may see an error that it cannot
-// retry. (FR-57, FR-60, FR-76)
+// retry. (FR-57, FR-76, FR-77)
 func TestKill(t *testing.T) {
-	loaders := map[string]loader{"franz-go": franzLoad, "librdkafka": librdkafkaLoad}
 	for _, victim := range []string{"broker", "plugin"} {
-		for client, load := range loaders {
+		for client, load := range loaders() {
 			for _, policy := range []string{"always", "interval"} {
 				t.Run(victim+"/"+client+"/"+policy, func(t *testing.T) { killLoop(t, victim, load, policy) })
 			}
@@ -40,10 +35,38 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// TestFR60RestartUnderLoad restarts the whole cluster, which is one broker, under
+// idempotent load: as an operator does, and as a crash does. Clients go on by
+// themselves, without one out-of-order or other fatal error.
+func TestFR60RestartUnderLoad(t *testing.T) {
+	const topic, restarts = "restarted", 4
+	for client, load := range loaders() {
+		t.Run(client, func(t *testing.T) {
+			b := startBroker(t)
+			createTopic(t, b.addr(), topic, 1)
+			l := newLedger()
+			stop := load(t, b.addr(), topic, l)
+			ctx := testContext(t, 2*time.Minute)
+			for n := range restarts {
+				waitAcked(ctx, t, b, l, 200)
+				if n%2 == 0 {
+					b.stop()
+				} else {
+					b.kill()
+				}
+				b.start()
+			}
+			waitAcked(ctx, t, b, l, l.inFlight()+1)
+			stop()
+			verify(t, b, topic, l)
+		})
+	}
+}
+
 func killLoop(t *testing.T, victim string, load loader, policy string) {
 	b := startBroker(t, "--flush", policy)
 	const topic = "killed"
-	createTopic(t, b.addr(), topic, 1, nil)
+	createTopic(t, b.addr(), topic, 1)
 	l := newLedger()
 	stop := load(t, b.addr(), topic, l)
 	ctx := testContext(t, time.Duration(kills())*15*time.Second+time.Minute)
@@ -51,22 +74,17 @@ func killLoop(t *testing.T, victim string, load loader, policy string) {
 	for counted < kills() {
 		// Some acknowledged records between kills, so that each kill meets a
 		// broker that serves.
-		if err := l.waitAcked(ctx, 50+rand.IntN(500)); err != nil {
-			t.Fatalf("after %d kills: %v\n%v\n%s", counted, err, l.errs, b.tail())
-		}
-		inFlight := l.inFlight()
-		if inFlight > 0 {
+		waitAcked(ctx, t, b, l, 50+rand.IntN(500))
+		if n := l.inFlight(); n > 0 {
 			counted++
-			totalInFlight += inFlight
+			totalInFlight += n
 		} else {
 			idle++
 		}
 		if victim == "broker" {
 			b.kill()
-			waitNoChildren(ctx, t, b)
-			if err := b.launch(); err != nil {
-				t.Fatal(err)
-			}
+			waitUnheld(t, b)
+			b.launch()
 			continue
 		}
 		pids := b.plugins()
@@ -76,59 +94,36 @@ func killLoop(t *testing.T, victim string, load loader, policy string) {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		if err := l.waitAcked(ctx, l.inFlight()+1); err != nil {
-			t.Fatalf("after %d kills of the plugin: %v\n%v\n%s", counted, err, l.errs, b.tail())
-		}
+		waitAcked(ctx, t, b, l, l.inFlight()+1)
 	}
 	stop()
-	recovered := verify(t, b, topic, l)
+	now, recovered := verify(t, b, topic, l)
 	t.Logf("victim=%s flush=%s kills=%d (and %d with none in flight) in_flight=%d sent=%d acknowledged=%d retried_requests=%d recovered=%d",
-		victim, policy, counted, idle, totalInFlight, l.sent, len(l.acked), l.retried, recovered)
+		victim, policy, counted, idle, totalInFlight, now.sent, len(now.acked), now.retried, recovered)
 }
 
-// waitNoChildren waits until the plugins of a killed broker are gone: they must
-// end by themselves. (FR-77)
-func waitNoChildren(ctx context.Context, t *testing.T, b *broker) {
+// waitAcked waits until n more records have been acknowledged.
+func waitAcked(ctx context.Context, t *testing.T, b *broker, l *ledger, n int) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(5 * time.Second); ; {
-		if len(orphans(b.dir)) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("plugins outlived their killed broker by 5 s: %v", orphans(b.dir))
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(ctx.Err())
-		case <-tick.C:
-		}
+	if err := l.waitAcked(ctx, n); err != nil {
+		t.Fatalf("the load stands still: %v\n%s", err, b.tail())
 	}
 }
 
-// verify reads the whole topic and holds it against the ledger. It returns how
-// many records are there that were never acknowledged.
-func verify(t *testing.T, b *broker, topic string, l *ledger) (recovered int) {
+// verify reads the whole topic and holds it against the ledger. It returns what
+// the ledger has, and how many records are there that were never acknowledged.
+func verify(t *testing.T, b *broker, topic string, l *ledger) (now told, recovered int) {
 	t.Helper()
-	if err := b.waitReady(); err != nil {
-		t.Fatalf("broker did not answer: %v\n%s", err, b.tail())
-	}
-	for _, err := range l.errs {
+	b.waitReady()
+	now = l.read()
+	for _, err := range now.errs {
 		t.Errorf("a client saw: %v", err)
 	}
-	if len(l.acked) != l.sent {
-		t.Errorf("%d of %d records acknowledged", len(l.acked), l.sent)
+	if len(now.acked) != now.sent {
+		t.Errorf("%d of %d records acknowledged", len(now.acked), now.sent)
 	}
-	ctx := testContext(t, time.Minute)
-	ends, err := kadm.NewClient(newClient(t, b.addr())).ListEndOffsets(ctx, topic)
-	if err != nil || ends.Error() != nil {
-		t.Fatalf("end offsets: %v %v", err, ends.Error())
-	}
-	end, _ := ends.Lookup(topic, 0)
-	c := newClient(t, b.addr(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
 	at, values := map[int64]string{}, map[string]int64{}
-	for i, r := range poll(t, c, int(end.Offset)) {
+	for i, r := range poll(t, fromStart(t, b.addr(), topic), int(endOffset(t, b.addr(), topic))) {
 		if r.Offset != int64(i) {
 			t.Fatalf("offset %d after %d records: a gap", r.Offset, i)
 		}
@@ -137,18 +132,18 @@ func verify(t *testing.T, b *broker, topic string, l *ledger) (recovered int) {
 		}
 		at[r.Offset], values[string(r.Value)] = string(r.Value), r.Offset
 	}
-	for n, offset := range l.acked {
+	for n, offset := range now.acked {
 		if at[offset] != value(n) {
 			t.Errorf("record %d was acknowledged at %d, where %q is", n, offset, at[offset])
 		}
 	}
-	for n := range l.sent {
+	for n := range now.sent {
 		if _, ok := values[value(n)]; !ok {
 			t.Errorf("record %d is missing", n)
 		}
 	}
 	if t.Failed() {
-		fmt.Println(b.tail())
+		t.Log(b.tail())
 	}
-	return len(values) - len(l.acked)
+	return now, len(values) - len(now.acked)
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"os/exec"
 	"strings"
 	"sync"
@@ -16,32 +16,40 @@ import (
 )
 
 // ledger is what a producer was told: which record was acknowledged, at which
-// offset.
+// offset. Its methods may be called concurrently.
 type ledger struct {
-	mu      sync.Mutex
-	sent    int
-	acked   map[int]int64
-	errs    []error
-	retried int
-	grew    chan struct{} // closed and replaced at each acknowledgement
+	mu   sync.Mutex
+	told told
+	grew chan struct{} // closed and replaced at each acknowledgement
 }
 
-func newLedger() *ledger { return &ledger{acked: map[int]int64{}, grew: make(chan struct{})} }
+// told is a ledger's content.
+type told struct {
+	sent    int
+	acked   map[int]int64 // offsets by the record's number
+	errs    []error
+	retried int // requests that got no answer
+}
 
+func newLedger() *ledger {
+	return &ledger{told: told{acked: map[int]int64{}}, grew: make(chan struct{})}
+}
+
+// send is the number of the next record.
 func (l *ledger) send() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent++
-	return l.sent - 1
+	l.told.sent++
+	return l.told.sent - 1
 }
 
 func (l *ledger) ack(n int, offset int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if old, twice := l.acked[n]; twice {
-		l.errs = append(l.errs, fmt.Errorf("record %d acknowledged at %d and at %d", n, old, offset))
+	if old, twice := l.told.acked[n]; twice {
+		l.told.errs = append(l.told.errs, fmt.Errorf("record %d acknowledged at %d and at %d", n, old, offset))
 	}
-	l.acked[n] = offset
+	l.told.acked[n] = offset
 	close(l.grew)
 	l.grew = make(chan struct{})
 }
@@ -49,52 +57,74 @@ func (l *ledger) ack(n int, offset int64) {
 func (l *ledger) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.errs = append(l.errs, err)
+	l.told.errs = append(l.told.errs, err)
+}
+
+func (l *ledger) retried(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told.retried = n
+}
+
+// read is a copy of what was told so far.
+func (l *ledger) read() told {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.told
+	now.acked, now.errs = maps.Clone(now.acked), append([]error(nil), now.errs...)
+	return now
 }
 
 // inFlight is how many records were sent and not yet acknowledged.
 func (l *ledger) inFlight() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sent - len(l.acked)
+	return l.told.sent - len(l.told.acked)
 }
 
 // waitAcked waits until n more records have been acknowledged.
 func (l *ledger) waitAcked(ctx context.Context, n int) error {
 	l.mu.Lock()
-	want := len(l.acked) + n
+	want := len(l.told.acked) + n
 	l.mu.Unlock()
 	for {
 		l.mu.Lock()
-		have, grew := len(l.acked), l.grew
+		have, grew := len(l.told.acked), l.grew
 		l.mu.Unlock()
 		if have >= want {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d records acknowledged: %w", have, want, ctx.Err())
+			return fmt.Errorf("%d of %d records acknowledged: %w\n%w", have, want, ctx.Err(), errors.Join(l.read().errs...))
 		case <-grew:
 		}
 	}
 }
 
-// loader sends numbered records at a rate until stop is called, which returns
-// when each was acknowledged or failed.
+// loader sends numbered records to partition 0 of a topic, idempotent and with
+// acks=all, until stop is called, which returns when each was acknowledged or
+// failed. Nothing of it outlives the test.
 type loader func(t *testing.T, addr, topic string, l *ledger) (stop func())
+
+// loaders are the clients that load can come from.
+func loaders() map[string]loader {
+	return map[string]loader{"franz-go": franzLoad, "librdkafka": librdkafkaLoad}
+}
 
 // recordsPerSecond is the load's rate: enough that records are always in
 // flight.
 const recordsPerSecond = 3000
 
+// value is the value of record n.
 func value(n int) string { return fmt.Sprintf("record %d", n) }
 
-// franzLoad sends by franz-go: idempotent, acks=all, data loss fatal.
+// franzLoad sends by franz-go, to which any sign of data loss is fatal.
 func franzLoad(t *testing.T, addr, topic string, l *ledger) func() {
-	var hooks retryCounter
+	var unanswered unansweredProduces
 	c := newClient(t, addr, kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.StopProducerOnDataLossDetected(), kgo.ProducerLinger(2*time.Millisecond),
-		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.WithHooks(&hooks))
+		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.WithHooks(&unanswered))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -118,40 +148,40 @@ func franzLoad(t *testing.T, addr, topic string, l *ledger) func() {
 			}
 		}
 	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 	return func() {
 		cancel()
 		<-done
-		flush, stop := context.WithTimeout(context.Background(), time.Minute)
-		defer stop()
-		if err := c.Flush(flush); err != nil {
+		if err := c.Flush(testContext(t, time.Minute)); err != nil {
 			l.fail(fmt.Errorf("franz-go: flush: %w", err))
 		}
-		l.retried = hooks.retried()
+		l.retried(unanswered.count())
 	}
 }
 
-// retryCounter counts produce requests that got no answer.
-type retryCounter struct {
-	mu            sync.Mutex
-	written, read int
+// unansweredProduces counts produce requests that got no answer.
+type unansweredProduces struct {
+	mu sync.Mutex
+	n  int
 }
 
-func (h *retryCounter) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e kgo.BrokerE2E) {
-	if key != 0 {
+// OnBrokerE2E is franz-go's hook after each request.
+func (u *unansweredProduces) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e kgo.BrokerE2E) {
+	if key != 0 || e.Err() == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.written++
-	if e.Err() == nil {
-		h.read++
-	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.n++
 }
 
-func (h *retryCounter) retried() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.written - h.read
+func (u *unansweredProduces) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.n
 }
 
 // librdkafkaLoad sends by librdkafka, in a process of its own.
@@ -164,34 +194,39 @@ func librdkafkaLoad(t *testing.T, addr, topic string, l *ledger) func() {
 	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		t.Fatalf("start the librdkafka producer: %v", err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	done := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		defer close(done)
-		err := lines(bufio.NewReader(stdout), func(line string) {
-			var n int
-			var offset int64
-			switch {
-			case scan(line, "P %d", &n):
-				l.send()
-			case scan(line, "A %d %d", &n, &offset):
-				l.ack(n, offset)
-			case scan(line, "R %d", &n):
-				l.retried = n
-			default:
-				l.fail(errors.New("librdkafka: " + line))
-			}
-		})
-		if err != io.EOF {
-			l.fail(err)
+		defer close(ended)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			l.note(lines.Text())
 		}
-	}()
-	return func() {
-		stdin.Close()
-		<-done
 		if err := cmd.Wait(); err != nil {
 			l.fail(fmt.Errorf("librdkafka producer: %w\n%s", err, errs.String()))
 		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	return func() {
+		stdin.Close()
+		<-ended
+	}
+}
+
+// note reads a line of librdkafka_load.py.
+func (l *ledger) note(line string) {
+	var n int
+	var offset int64
+	switch {
+	case scan(line, "P %d", &n):
+		l.send()
+	case scan(line, "A %d %d", &n, &offset):
+		l.ack(n, offset)
+	case scan(line, "R %d", &n):
+		l.retried(n)
+	default:
+		l.fail(errors.New("librdkafka: " + line))
 	}
 }
 

@@ -48,7 +48,7 @@ func TestRoundTrip(t *testing.T) {
 	all := loads(sets)
 	sent := 0
 	for _, l := range all {
-		createTopic(t, addr, l.topic(), 1, nil)
+		createTopic(t, addr, l.topic(), 1)
 		l.producer.produce(t, addr, l.topic(), l.codec, l.set.records)
 		sent += len(l.set.records)
 	}
