@@ -26,7 +26,8 @@ type Deps struct {
 	Status func(ctx context.Context) Status
 	// Ready is nil while the broker serves clients, and says what is missing
 	// otherwise.
-	Ready   func() error
+	Ready func() error
+	// Metrics must return when its request's context ends, too.
 	Metrics http.Handler
 	Logger  *slog.Logger
 }
@@ -88,13 +89,22 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /v1/status", s.status)
-	return mux
+	return bounded(mux)
+}
+
+// bounded ends the context of each request after answerTimeout.
+func bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 func plain(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = fmt.Fprintln(w, text) // the client went away
+	_, _ = fmt.Fprintln(w, text) // fails where the client went away
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
@@ -106,10 +116,8 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
-	defer cancel()
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(s.deps.Status(ctx)) // the client went away
+	_ = enc.Encode(s.deps.Status(r.Context())) // fails where the client went away
 }

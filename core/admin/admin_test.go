@@ -7,9 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -76,6 +79,23 @@ func TestServer(t *testing.T) {
 	cancel()
 	if err := <-ran; err != nil {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// Whatever waits for the rest of the broker is told to stop in time.
+func TestAnswersAreBounded(t *testing.T) {
+	for _, path := range []string{"/metrics", "/v1/status"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New("", Deps{
+				Status:  func(ctx context.Context) Status { <-ctx.Done(); return Status{} },
+				Metrics: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+			})
+			began := time.Now()
+			s.routes().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", path, http.NoBody))
+			if took := time.Since(began); took != answerTimeout {
+				t.Errorf("%s took %s", path, took)
+			}
+		})
 	}
 }
 

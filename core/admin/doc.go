@@ -10,5 +10,6 @@
 // listens on the loopback address unless an operator says otherwise.
 //
 // Invariants: every path answers within answerTimeout, whatever the rest of the
-// broker does; unknown paths and methods are refused (admin_test.go).
+// broker does (TestAnswersAreBounded); unknown paths and methods are refused
+// (TestServer).
 package admin
