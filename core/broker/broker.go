@@ -26,12 +26,12 @@ import (
 // How long each part may take to stop. Together they stay below the minute that
 // operators are asked to give.
 const (
-	adminStop    = 5 * time.Second
-	pluginsStop  = 15 * time.Second
-	replicasStop = 25 * time.Second
+	adminStop    = 3 * time.Second
+	pluginsStop  = 12 * time.Second
+	replicasStop = 22 * time.Second
 	quorumStop   = 5 * time.Second
 	upkeepStop   = 2 * time.Second
-	serverStop   = 15 * time.Second
+	serverStop   = 12 * time.Second
 )
 
 // registerTimeout bounds the broker's own registration.

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/core/server"
 )
 
 func TestStagesStopInReverse(t *testing.T) {
@@ -53,6 +56,20 @@ func TestStagesTellWhoEnded(t *testing.T) {
 			t.Errorf("stop: %v", err)
 		}
 	})
+}
+
+// Operators are told to give a minute, and each part has to have the time that it
+// takes for itself when it must give up.
+func TestStopFitsIntoAMinute(t *testing.T) {
+	if sum := adminStop + pluginsStop + replicasStop + quorumStop + upkeepStop + serverStop; sum >= time.Minute {
+		t.Errorf("a stop may take %s", sum)
+	}
+	if own := server.DefaultConfig().DrainTimeout; serverStop <= own {
+		t.Errorf("the server is given %s and drains for %s", serverStop, own)
+	}
+	if own := replica.DefaultConfig().ShutdownTimeout; replicasStop <= own {
+		t.Errorf("the replicas are given %s and close their logs for %s", replicasStop, own)
+	}
 }
 
 func TestStagesDoNotWaitForEver(t *testing.T) {
