@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -313,5 +316,26 @@ func TestProduceHidesStorageErrors(t *testing.T) {
 	part := ask[*kmsg.ProduceResponse](t, newHandler(c), 9, toProduce(map[string][]byte{"orders-0": records(t, batch.Options{}, "v")})).Topics[0].Partitions[0]
 	if part.ErrorCode != 56 || strings.Contains(str(part.ErrorMessage), "secret") {
 		t.Fatalf("got %d %s", part.ErrorCode, str(part.ErrorMessage))
+	}
+}
+
+// FR-58: UNKNOWN_SERVER_ERROR makes a producer give up a record that may be in
+// the log, and its application send it again. Whatever an append fails with, the
+// code is another one, and where the record may be there, a retriable one.
+func TestFR58FailedAppendsAreRetriable(t *testing.T) {
+	for _, err := range []error{
+		errors.New("surprise"), io.ErrUnexpectedEOF, os.ErrPermission, context.DeadlineExceeded, context.Canceled,
+		model.ErrStorage, model.ErrRequestTimedOut, model.ErrNotEnoughReplicas, model.ErrNotEnoughReplicasAfter, model.ErrNotLeaderOrFollower,
+	} {
+		for version := int16(3); version <= 13; version++ {
+			c := newCluster(t)
+			c.topic("orders", self)
+			c.appendErr = fmt.Errorf("append: %w", err)
+			req := toProduce(map[string][]byte{"orders-0": records(t, batch.Options{}, "v")})
+			got := ask[*kmsg.ProduceResponse](t, newHandler(c), version, req).Topics[0].Partitions[0].ErrorCode
+			if got == 0 || !kerr.IsRetriable(kerr.ErrorForCode(got)) {
+				t.Errorf("%v, version %d: code %d", err, version, got)
+			}
+		}
 	}
 }

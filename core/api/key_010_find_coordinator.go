@@ -2,7 +2,7 @@ package api
 
 // FindCoordinator (10), versions 0 to 2: there are no coordinators yet, and the
 // answer says so in a way that clients take as final. It is served because
-// librdkafka compresses with lz4 only where version 0 is advertised. (FR-78)
+// librdkafka compresses with lz4 only where version 0 is advertised. (KAFKA-18659)
 //
 // Left out: groups and transactions (UNSUPPORTED_VERSION; a
 // COORDINATOR_NOT_AVAILABLE would have clients ask for ever).

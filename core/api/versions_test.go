@@ -167,7 +167,7 @@ func TestUnknownVersions(t *testing.T) {
 		{Header: wire.Header{Key: wire.KeyProduce, Version: 2}},
 		{Header: wire.Header{Key: wire.KeyFetch, Version: 3}},
 		{Header: wire.Header{Key: wire.KeyMetadata, Version: 14}},
-		{Header: wire.Header{Key: 10, Version: 0}},
+		{Header: wire.Header{Key: kmsg.JoinGroup.Int16(), Version: 0}},
 		{Header: wire.Header{Key: 999, Version: 0}},
 		{Header: wire.Header{Key: wire.KeyMetadata, Version: 9}, Body: []byte{0xff}},
 	} {
