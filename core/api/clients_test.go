@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,7 +62,7 @@ func TestFranzProducesAndConsumes(t *testing.T) {
 		c, opts := started(t)
 		c.topic("orders", self, self)
 		ctx := within(t)
-		produce := append(opts, kgo.RequiredAcks(acks), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+		produce := append(slices.Clone(opts), kgo.RequiredAcks(acks), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
 		if acks != kgo.AllISRAcks() {
 			produce = append(produce, kgo.DisableIdempotentWrite())
 		}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -231,7 +233,7 @@ func receive(r io.Reader) (int32, []byte, error) {
 func (c *client) closed() []byte {
 	c.t.Helper()
 	b, err := io.ReadAll(c)
-	if ne, ok := err.(net.Error); ok && ne.Timeout() {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatal("the connection was not closed")
 	}
 	return b

@@ -208,6 +208,32 @@ func TestReplyCloses(t *testing.T) {
 	s.events.awaitClosed(t, ClosedByHandler, 1)
 }
 
+// What the client sent meanwhile, and nobody will read, takes no reply from it.
+func TestLastReplyIsNotLost(t *testing.T) {
+	s := start(t, testConfig(), 256<<20, handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+		return func(context.Context) wire.Reply {
+			return wire.Reply{Response: kmsg.NewPtrMetadataResponse(), Close: c.CorrelationID == 1}
+		}
+	}))
+	for range 20 {
+		c := dial(t, s.addr)
+		frames := metadata(1)
+		for len(frames) < 64<<10 {
+			frames = append(frames, metadata(2)...)
+		}
+		c.send(frames)
+		time.AfterFunc(20*time.Millisecond, func() { _, _ = c.Write(frames) }) // after the last reply: a reset if it is closed
+		<-time.After(30 * time.Millisecond)
+		if id, _ := c.receive(); id != 1 {
+			t.Fatalf("reply %d", id)
+		}
+		if rest := c.closed(); len(rest) > 0 {
+			t.Fatalf("then came %d bytes", len(rest))
+		}
+		_ = c.Close()
+	}
+}
+
 func TestPanic(t *testing.T) {
 	for _, where := range []string{"begin", "answer", "encode", "no answer"} {
 		t.Run(where, func(t *testing.T) {
@@ -331,8 +357,12 @@ func TestLargeRequestAndReply(t *testing.T) {
 		b[i] = byte(i * 7)
 	}
 	binary.BigEndian.PutUint32(b, n-4)
-	go c.send(b)
+	sent := make(chan error, 1)
+	go func() { _, err := c.Write(b); sent <- err }()
 	_, body := c.receive()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
 	resp := kmsg.NewPtrFetchResponse()
 	resp.SetVersion(12)
 	if err := resp.ReadFrom(body[1:]); err != nil {

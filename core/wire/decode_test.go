@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -87,14 +88,14 @@ func TestHostileProduceCounts(t *testing.T) {
 	body = append(body, 0xff, 0xff) // no transactional ID
 	body = append(body, 0, 1, 0, 0, 0, 0)
 	claim := binary.BigEndian.AppendUint32(body, size/2-100)
-	lie := append(claim[:len(claim):len(claim)], make([]byte, size)...)
+	lie := slices.Concat(claim, make([]byte, size))
 	for i := len(claim); i < len(lie); i += 6 {
 		lie[i] = 0x7f // each topic's name is 32 KiB: there are far fewer than claimed
 	}
 	if n := allocated(Header{Key: KeyProduce, Version: 3}, lie); n > 1<<20 {
 		t.Errorf("a false count made the decoder allocate %d bytes", n)
 	}
-	many := append(claim[:len(claim):len(claim)], make([]byte, size*3)...) // topics of six zero bytes
+	many := slices.Concat(claim, make([]byte, size*3)) // topics of six zero bytes
 	if n := allocated(Header{Key: KeyProduce, Version: 3}, many); n > 1<<20 {
 		t.Errorf("very many topics made the decoder allocate %d bytes", n)
 	}
