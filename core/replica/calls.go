@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -59,12 +60,9 @@ func (s *Shard) callOpen(d *Directory, logs []*replica) func(context.Context) {
 
 func (s *Shard) opened(ctx context.Context, d *Directory, o opening, res storage.OpenResult) *openedLog {
 	out := &openedLog{handle: res.Handle, in: partition.Opened{Gen: o.gen}}
-	fail := func(err error) *openedLog {
-		out.in.Fault, out.in.Err = faultOf(err), err
-		return out
-	}
 	if res.Err != nil {
-		return fail(res.Err)
+		out.in.Fault, out.in.Err = faultOf(res.Err), res.Err
+		return out
 	}
 	out.in.LogStart, out.in.LEO, out.in.Durable = res.LogStart, res.LEO, res.Durable
 	out.in.MayHaveLost = res.Verdict == storage.VerdictMayHaveLostSuffix
@@ -72,12 +70,17 @@ func (s *Shard) opened(ctx context.Context, d *Directory, o opening, res storage
 		out.in.Epochs = append(out.in.Epochs, partition.EpochStart{Epoch: e.Epoch, Start: e.Start})
 	}
 	blob, found, err := d.Store.GetBlob(ctx, res.Handle, producersBlob)
-	if err != nil {
-		return fail(err)
+	switch {
+	case errors.Is(err, storage.ErrCorrupt):
+		s.log.Warn("the snapshot of producers is damaged; scanning the log instead",
+			"topic", o.replica.topic, "partition", o.replica.id.Index, "err", err)
+	case err != nil:
+		out.in.Fault, out.in.Err = faultOfOpening(err), err
+		return out
 	}
 	if !found {
 		if err := d.Store.PutBlob(ctx, res.Handle, producersBlob, storage.Blob{}); err != nil {
-			return fail(err)
+			out.in.Fault, out.in.Err = faultOfOpening(err), err
 		}
 		return out
 	}
@@ -91,7 +94,7 @@ func (s *Shard) callScan(r *replica, scan partition.Scan) func(context.Context) 
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()
 		batches, err := r.dir.Store.Scan(ctx, storage.ScanRequest{Handle: handle, Offset: scan.From, UpTo: scan.UpTo, MaxBatches: scan.Max})
-		s.tell(r, &partition.Scanned{Gen: scan.Gen, Batches: batches, Fault: faultOf(err), Err: err})
+		s.tell(r, &partition.Scanned{Gen: scan.Gen, Batches: batches, Fault: faultOfOpening(err), Err: err})
 	}
 }
 

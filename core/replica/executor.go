@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -123,23 +124,39 @@ func (q *workQueue) run(ctx context.Context) {
 	}
 }
 
-// faultOf is what a store's error promises, for a machine.
-func faultOf(err error) partition.Fault {
-	switch storage.Class(err) {
-	case nil:
-		return partition.FaultNone
-	case storage.ErrRetry:
-		return partition.FaultRetry
-	case storage.ErrFenced:
-		return partition.FaultFenced
-	case storage.ErrCorrupt:
-		return partition.FaultCorrupt
-	case storage.ErrFull:
-		return partition.FaultFull
-	case storage.ErrInvalid:
-		return partition.FaultInvalid
-	case storage.ErrUnknown:
-		return partition.FaultUnknown
+// faultOfOpening is faultOf for the calls that complete an opening. One that is
+// fenced there was so by an opening asked for before it, which came late: the log
+// is to be opened once more, where Open itself says who else holds it.
+func faultOfOpening(err error) partition.Fault {
+	if fault := faultOf(err); fault != partition.FaultFenced {
+		return fault
 	}
 	return partition.FaultGone
+}
+
+// faultOf is what a store's error promises, for a machine.
+func faultOf(err error) partition.Fault {
+	if err == nil {
+		return partition.FaultNone
+	}
+	class := storage.Class(err)
+	for _, f := range faults {
+		if errors.Is(class, f.class) {
+			return f.fault
+		}
+	}
+	return partition.FaultGone
+}
+
+// faults are the classes of a store's errors, for a machine.
+var faults = []struct {
+	class error
+	fault partition.Fault
+}{
+	{storage.ErrRetry, partition.FaultRetry},
+	{storage.ErrFenced, partition.FaultFenced},
+	{storage.ErrCorrupt, partition.FaultCorrupt},
+	{storage.ErrFull, partition.FaultFull},
+	{storage.ErrInvalid, partition.FaultInvalid},
+	{storage.ErrUnknown, partition.FaultUnknown},
 }

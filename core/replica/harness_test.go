@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -164,7 +163,7 @@ func start(t testing.TB, store *restartable, c *cluster, cfg Config, change func
 	t.Helper()
 	deps := Deps{
 		Directories: []Directory{{ID: testDir, Name: "main", Plugin: "memstore", Store: store}},
-		Logger:      slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger:      discard(),
 	}
 	if testing.Verbose() {
 		deps.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
@@ -188,6 +187,8 @@ func start(t testing.TB, store *restartable, c *cluster, cfg Config, change func
 	m.Apply(c.img)
 	return &fixture{Manager: m, t: t, store: store, cluster: c, stop: stop}
 }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 type testWriter struct{ t testing.TB }
 

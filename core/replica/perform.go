@@ -103,7 +103,7 @@ func (s *Shard) calls(r *replica, e *partition.Effects) {
 	if len(e.Appends) > 0 {
 		s.appends(r, e.Appends)
 	}
-	if e.Flush != nil {
+	if e.Flush != nil && e.Flush.Gen == r.gen { // the answer to an earlier one would be taken for this one's
 		s.burst.add(&s.burst.flushes, r)
 	}
 	for _, t := range e.Trims {

@@ -346,8 +346,8 @@ func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone {
 		r.handle, r.closed = o.handle, false
 		r.tail.reset() // the log may hold less, or more, than it says
-		if r.machine.Ended() {
-			s.closeLog(r) // it was being opened when it was told to end
+		if !r.machine.Leads() {
+			s.closeLog(r) // it was being opened when it was told to end, or no longer led
 			return
 		}
 	}

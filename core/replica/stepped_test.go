@@ -3,8 +3,6 @@ package replica
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -85,7 +83,7 @@ func (s *stepped) boot(c *cluster) {
 	var err error
 	s.m, err = New(cfg, Deps{
 		Directories: []Directory{{ID: testDir, Name: "main", Store: s.store}},
-		Logger:      slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: s.clock, Executor: s.exec,
+		Logger:      discard(), Clock: s.clock, Executor: s.exec,
 		Settings: SettingsOf(broker),
 	})
 	if err != nil {
