@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -131,7 +132,7 @@ func parseKcat(t *testing.T, out []byte) []*kgo.Record {
 	for {
 		var offset, ms int64
 		var keyLen, valueLen int
-		if _, err := fmt.Fscanf(r, "%d %d %d %d\n", &offset, &ms, &keyLen, &valueLen); err == io.EOF {
+		if _, err := fmt.Fscanf(r, "%d %d %d %d\n", &offset, &ms, &keyLen, &valueLen); errors.Is(err, io.EOF) {
 			return rs
 		} else if err != nil {
 			t.Fatalf("kcat: cannot read record %d of its output: %v", len(rs), err)

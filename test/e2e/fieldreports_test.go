@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func TestFR44FullDisk(t *testing.T) {
 }
 
 // fill produces until the disk is full and returns how many records were
-// acknowledged. (FR-58: the error is never UNKNOWN_SERVER_ERROR.)
+// acknowledged.
 func fill(t *testing.T, addr, topic string) (stored int) {
 	t.Helper()
 	c := newClient(t, addr, kgo.DefaultProduceTopic(topic), kgo.RecordRetries(1), kgo.ProducerBatchCompression(kgo.NoCompression()),
@@ -146,6 +147,34 @@ func TestFR57LostAnswersAreNotDuplicates(t *testing.T) {
 		t.Errorf("log end %d, want %d", end, len(rs))
 	}
 	check(t, franzConsume(t, b.addr(), "once", len(rs)), rs)
+}
+
+// FR-58: an append whose store hangs fails with what a producer may retry, never
+// with UNKNOWN_SERVER_ERROR, and the retry is no duplicate.
+func TestFR58FailedAppendsAreRetriable(t *testing.T) {
+	const batches = 3
+	b := startBroker(t)
+	createTopic(t, b.addr(), "failing", 1)
+	c := newClient(t, b.addr())
+	id, epoch := initProducerID(t, c)
+	for n := range int32(batches) {
+		batch := rawBatch(value(int(n)), id, epoch, n)
+		signalPlugins(t, b, syscall.SIGSTOP)
+		code := rawProduce(t, c, "failing", batch).ErrorCode
+		signalPlugins(t, b, syscall.SIGCONT)
+		if err := kerr.ErrorForCode(code); err == nil || !kerr.IsRetriable(err) {
+			t.Fatalf("batch %d, while the store hangs: code %d, want a retriable error", n, code)
+		}
+		err := eventually(testContext(t, startTimeout), func() error {
+			return kerr.ErrorForCode(rawProduce(t, c, "failing", batch).ErrorCode)
+		})
+		if err != nil {
+			t.Fatalf("batch %d, when the store goes on: %v\n%s", n, err, b.tail())
+		}
+	}
+	if end := endOffset(t, b.addr(), "failing"); end != batches {
+		t.Errorf("log end %d, want %d", end, batches)
+	}
 }
 
 // FR-59: a producer that was idle for longer than its state is kept goes on with

@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,10 +34,12 @@ func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 	before := rss(t, b)
 
 	stop := make(chan struct{})
+	var tricklers sync.WaitGroup
+	defer tricklers.Wait()
 	defer close(stop)
 	for i := range hostileClients {
 		trickler := dial(t, b.addr())
-		go trickle(trickler, stop)
+		tricklers.Go(func() { trickle(trickler, stop) })
 		deaf := dial(t, b.addr())
 		askAndNeverRead(t, deaf, i)
 	}
@@ -88,10 +92,8 @@ func trickle(c net.Conn, stop <-chan struct{}) {
 			return
 		case <-tick.C:
 			_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-			if _, err := c.Write(chunk); err != nil {
-				if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
-					return
-				}
+			if _, err := c.Write(chunk); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return
 			}
 		}
 	}

@@ -87,19 +87,26 @@ func killLoop(t *testing.T, victim string, load loader, policy string) {
 			b.launch()
 			continue
 		}
-		pids := b.plugins()
-		if len(pids) == 0 {
-			t.Fatal("the broker has no plugin process")
-		}
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
+		signalPlugins(t, b, syscall.SIGKILL)
 		waitAcked(ctx, t, b, l, l.inFlight()+1)
 	}
 	stop()
 	now, recovered := verify(t, b, topic, l)
 	t.Logf("victim=%s flush=%s kills=%d (and %d with none in flight) in_flight=%d sent=%d acknowledged=%d retried_requests=%d recovered=%d",
 		victim, policy, counted, idle, totalInFlight, now.sent, len(now.acked), now.retried, recovered)
+}
+
+// signalPlugins sends a signal to the broker's plugins, of which there must be
+// one.
+func signalPlugins(t *testing.T, b *broker, sig syscall.Signal) {
+	t.Helper()
+	pids := b.plugins()
+	if len(pids) == 0 {
+		t.Fatal("the broker has no plugin process")
+	}
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, sig) // fails where it is gone
+	}
 }
 
 // waitAcked waits until n more records have been acknowledged.

@@ -43,7 +43,7 @@ func rawProduce(t *testing.T, c *kgo.Client, topic string, batch []byte) kmsg.Pr
 	rt := kmsg.NewProduceRequestTopic()
 	rt.Topic, rt.TopicID, rt.Partitions = topic, topics[topic].ID, []kmsg.ProduceRequestTopicPartition{part}
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis, req.Topics = -1, 10_000, []kmsg.ProduceRequestTopic{rt}
+	req.Acks, req.TimeoutMillis, req.Topics = -1, 2000, []kmsg.ProduceRequestTopic{rt}
 	resp, err := req.RequestWith(ctx, c)
 	if err != nil {
 		t.Fatalf("produce: %v", err)
