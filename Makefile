@@ -1,8 +1,7 @@
 # `make test` is all that tests brokerd. The rest are its parts.
 
-CACHE ?= $(HOME)/.cache/brokerd
-FUZZTIME ?= 10s
-export BROKERD_CACHE ?= $(CACHE)
+export BROKERD_CACHE ?= $(HOME)/.cache/brokerd
+FUZZ_SECONDS ?= 300
 
 .PHONY: test build unit race sim e2e lint fuzz cross full clean
 
@@ -41,9 +40,9 @@ cross:
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/brokerd
 	GOOS=darwin GOARCH=arm64 go vet ./sdk/... ./core/... ./cmd/...
 
-# Each fuzz target in turn, $(FUZZTIME) each.
+# Every fuzz target in turn, $(FUZZ_SECONDS) seconds in all.
 fuzz:
-	scripts/fuzz $(FUZZTIME)
+	scripts/fuzz $(FUZZ_SECONDS)
 
 clean:
 	rm -rf bin
