@@ -56,6 +56,9 @@ type Machine struct {
 	bytes      int64
 	epochs     *epochCache
 	producers  *producers
+	// early is the producers whose batches were turned away before producers was
+	// read; nil while there are none.
+	early *producers
 
 	opening  opening
 	drain    drain
@@ -153,7 +156,7 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 	case *AppendDone:
 		m.appendDone(now, in, out)
 	case *Lead:
-		m.onLead(now, in, out)
+		m.onLead(in, out)
 	case *Resign:
 		m.onResign(in, out)
 	case *Configure:
@@ -230,7 +233,7 @@ func (m *Machine) Leads() bool {
 func (m *Machine) Ended() bool { return m.state == stateEnded }
 
 // onLead takes leadership, or a new ISR.
-func (m *Machine) onLead(now time.Time, in *Lead, out *Effects) {
+func (m *Machine) onLead(in *Lead, out *Effects) {
 	if in.Epoch < m.epoch || m.stopping || m.state == stateEnded {
 		return
 	}
@@ -240,7 +243,11 @@ func (m *Machine) onLead(now time.Time, in *Lead, out *Effects) {
 	if in.Epoch == m.epoch && m.state != stateIdle {
 		return
 	}
-	if m.state == stateIdle || m.state == stateOffline {
+	if m.state == stateIdle || m.state == stateOffline || in.Epoch > m.epoch+1 {
+		// Somebody else may have led since, and have written and cut the log.
+		err := fmt.Errorf("partition %s had another leader: %w", m.partition, model.ErrNotLeaderOrFollower)
+		m.failInflight(out, err)
+		m.failStored(out, 0, err)
 		m.forget()
 	}
 	m.epoch, m.why = in.Epoch, nil
@@ -253,6 +260,7 @@ func (m *Machine) onLead(now time.Time, in *Lead, out *Effects) {
 func (m *Machine) forget() {
 	m.known, m.timersArmed = false, false
 	m.producers.reset()
+	m.early = nil
 	m.epochs = &epochCache{}
 	m.logStart, m.stored, m.durable, m.next, m.hw = 0, 0, 0, 0, 0
 }
@@ -363,7 +371,7 @@ func (m *Machine) respondError(out *Effects, id RequestID, err error) {
 // will pass.
 func (m *Machine) turnAway(now time.Time, out *Effects, id RequestID, batch *recordbatch.Info, err error) {
 	m.refuse(out, id, err)
-	if !m.known || batch.ProducerID < 0 {
+	if batch.ProducerID < 0 {
 		return
 	}
 	for i := range m.queue.len() {
@@ -371,7 +379,14 @@ func (m *Machine) turnAway(now time.Time, out *Effects, id RequestID, batch *rec
 			return // an earlier one makes the producer known, or is turned away itself
 		}
 	}
-	m.producers.refused(now, batch)
+	if m.known {
+		m.producers.refused(now, batch)
+		return
+	}
+	if m.early == nil {
+		m.early = newProducers(m.limits.Producers)
+	}
+	m.early.refused(now, batch)
 }
 
 // refuse answers an append that got no offset.
@@ -382,9 +397,12 @@ func (m *Machine) refuse(out *Effects, id RequestID, err error) {
 
 // configure takes new settings.
 func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
+	if in.Settings != m.settings {
+		// Only then: timers that every change of the metadata puts off never fire.
+		m.timersArmed = false
+	}
 	m.settings = in.Settings
 	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, m.lead.Replicas, m.lead.Target)
-	m.timersArmed = false
 	m.armTimers(now, out)
 	if in.Reopen && m.open() && !m.stopping {
 		m.openAnew(out)

@@ -207,6 +207,8 @@ func (m *Machine) finishOpening(now time.Time, out *Effects) {
 		m.logStart, m.stored, m.next = in.LogStart, in.LEO, in.LEO
 		m.durable = min(in.Durable, in.LEO)
 		m.hw = in.LogStart
+		m.producers.adopt(m.early)
+		m.early = nil
 	}
 	m.logStart = max(m.logStart, in.LogStart)
 	m.hw = max(m.hw, m.logStart)

@@ -197,6 +197,19 @@ func (p *producers) refused(now time.Time, b *recordbatch.Info) {
 	}
 }
 
+// adopt takes the refusals of a table that stood in while this one was not read;
+// nil has none.
+func (p *producers) adopt(early *producers) {
+	if early == nil {
+		return
+	}
+	for e := early.ends.next; e != &early.ends; e = e.next {
+		if _, ok := p.byID[e.id]; !ok {
+			p.insert(e.id).state = e.state
+		}
+	}
+}
+
 // replay remembers a batch that is in the log, without checks.
 func (p *producers) replay(now time.Time, b *recordbatch.Info) {
 	if b.ProducerID < 0 || b.BaseSequence < 0 || b.Attributes&recordbatch.AttrControl != 0 {
