@@ -82,9 +82,17 @@ type rebuild struct {
 	indexes []segment.Index
 }
 
+// abandon removes the new segments.
 func (b *rebuild) abandon() {
 	for _, seg := range b.segs {
 		_ = b.l.store.fs.Remove(path.Join(b.l.dir, segment.Name(seg.Base(), segment.LogSuffix+segment.CleanedSuffix))) // else at the next opening
+	}
+	b.release()
+}
+
+// release closes the new segments, and leaves them for the next opening.
+func (b *rebuild) release() {
+	for _, seg := range b.segs {
 		seg.Release()
 	}
 }
@@ -203,10 +211,14 @@ func (l *log) swapIn(b *rebuild, first, last int) error {
 		return l.writeError("replace", err)
 	}
 	if err := writeValue(l.store.fs, path.Join(l.dir, swapName), swapKind, j); err != nil {
-		if vfs.Full(err) {
+		err = fmt.Errorf("write the journal of the replacement: %w", err)
+		// Where the journal may be there, the new segments are needed.
+		if vfs.Full(err) && l.isMissing(swapName) {
 			b.abandon()
+			return l.writeError("replace", err)
 		}
-		return l.writeError("write the journal of the replacement", err)
+		b.release()
+		return l.fail(err)
 	}
 	for i, seg := range b.segs {
 		end := b.v.leo
@@ -236,8 +248,17 @@ func (l *log) swapIn(b *rebuild, first, last int) error {
 	return nil
 }
 
+// isMissing reports whether the log's directory surely has no such file.
+func (l *log) isMissing(name string) bool {
+	f, err := l.store.fs.Open(path.Join(l.dir, name), vfs.Existing)
+	if err == nil {
+		_ = f.Close() // only looked for
+	}
+	return errors.Is(err, os.ErrNotExist)
+}
+
 // applySwap makes the renames of a journal, as often as it takes, and removes
-// the journal.
+// the journal. Nothing is removed unless all that replaces it is there.
 func (l *log) applySwap(j swap) error {
 	fs := l.store.fs
 	name := func(base int64, suffix string) string { return path.Join(l.dir, segment.Name(base, suffix)) }
@@ -246,6 +267,12 @@ func (l *log) applySwap(j swap) error {
 			return fmt.Errorf("remove a replaced file: %w", err)
 		}
 		return nil
+	}
+	for _, base := range j.New {
+		log := segment.Name(base, segment.LogSuffix)
+		if l.isMissing(log+segment.CleanedSuffix) && l.isMissing(log) {
+			return storage.Errorf(storage.ErrCorrupt, "log %s: segment %d of a replacement under way is missing", l.dir, base)
+		}
 	}
 	for _, base := range j.Old {
 		if err := errors.Join(remove(name(base, segment.IndexSuffix)), remove(name(base, segment.TimeSuffix))); err != nil {
