@@ -8,6 +8,7 @@ import (
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -164,7 +165,8 @@ func (l *log) truncate(to int64) error {
 }
 
 // findCut returns the last segment that keeps something below `to`, and its
-// index as it will be.
+// index as it will be. The headers on both sides of the cut decide where it is,
+// so that those are checked.
 func (l *log) findCut(to int64) (int, segment.Index, error) {
 	i := len(l.segs) - 1
 	for i > 0 && l.segs[i].Base() >= to {
@@ -181,19 +183,31 @@ func (l *log) findCut(to int64) (int, segment.Index, error) {
 		return 0, x, l.fail(fmt.Errorf("stat segment %d: %w", seg.Base(), err))
 	}
 	w := segment.NewWalk(seg.File(), 0, bytes, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone})
-	for {
-		info, err := w.NextHeader()
-		if eof(err) || err == nil && info.LastOffset >= to {
-			return i, x, nil
+	var kept recordbatch.Info
+	for err == nil && x.Next < to {
+		var info recordbatch.Info
+		info, err = w.NextHeader()
+		if err == nil && info.LastOffset >= to {
+			// The first that goes.
+			err = seg.Verify(x.Bytes, w.Pos(), info.BaseOffset)
+			break
 		}
-		if isDamage(err) {
-			return 0, x, storage.Errorf(storage.ErrCorrupt, "truncate to %d: %v", to, err)
+		if err == nil {
+			x.Add(info, l.interval(), modified.UnixMilli())
+			kept = info
 		}
-		if err != nil {
-			return 0, x, l.fail(fmt.Errorf("truncate: %w", err))
-		}
-		x.Add(info, l.interval(), modified.UnixMilli())
 	}
+	if (err == nil || eof(err)) && x.Bytes > 0 {
+		// The last that stays.
+		err = seg.Verify(x.Bytes-int64(kept.Bytes), x.Bytes, kept.BaseOffset)
+	}
+	switch {
+	case err == nil || eof(err):
+		return i, x, nil
+	case isDamage(err):
+		return 0, x, storage.Errorf(storage.ErrCorrupt, "truncate to %d: %v", to, err)
+	}
+	return 0, x, l.fail(fmt.Errorf("truncate: %w", err))
 }
 
 // lowerPoint writes down, durably, that nothing at or above leo is known any
@@ -217,7 +231,12 @@ func (l *log) lowerPoint(leo int64) error {
 		st = stateSynced
 	}
 	if err := l.writeControl(st); err != nil {
+		// The log stays as it is: what is written may be called durable again.
 		l.epochs = old
+		l.publish()
+		if hintErr := l.writeHint(old, true); hintErr != nil {
+			return l.fail(hintErr)
+		}
 		return l.writeError("truncate", err)
 	}
 	return nil

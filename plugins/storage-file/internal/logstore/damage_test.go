@@ -101,7 +101,8 @@ func (d *disk) with(t testing.TB, change func(f vfs.File) error) *vfs.Mem {
 	return fs
 }
 
-// visit opens the log, reads all of it, and lets check judge.
+// visit opens the log, reads all of it, and lets check judge. Scans must find
+// the headers of what reads return, and meet damage where reads do.
 func visit(t testing.TB, fs vfs.FS, check func(res storage.OpenResult, got [][]byte, err error) error) {
 	t.Helper()
 	s, err := start(fs, testConfig("boot-1"))
@@ -113,7 +114,16 @@ func visit(t testing.TB, fs vfs.FS, check func(res storage.OpenResult, got [][]b
 	if res.Err != nil {
 		t.Fatalf("open: %v", res.Err)
 	}
+	infos, scanErr := s.scanAll(res.Handle, res.LogStart, res.LEO)
 	got, err := s.readAll(res.Handle, res.LogStart, res.LEO)
+	if len(infos) != len(got) || errors.Is(err, storage.ErrCorrupt) != errors.Is(scanErr, storage.ErrCorrupt) {
+		t.Fatalf("scans find %d batches (%v), reads %d (%v)", len(infos), scanErr, len(got), err)
+	}
+	for i := range got {
+		if infos[i] != parse(got[i]) {
+			t.Fatalf("batch %d: scans find %+v, reads %+v", i, infos[i], parse(got[i]))
+		}
+	}
 	if err := check(res, got, err); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +147,7 @@ func same(got, want [][]byte) error {
 
 // A tail that was cut at any byte is cut there at the next opening (FR-46), and
 // a process that was killed has lost nothing that was acknowledged otherwise.
-func TestTailCutAtEveryByte(t *testing.T) {
+func TestFR46TailCutAtEveryByte(t *testing.T) {
 	d := leave(t, leftKilled)
 	last := d.batches[len(d.batches)-1]
 	for n := range int64(len(last)) {
@@ -155,6 +165,97 @@ func TestTailCutAtEveryByte(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// Below the recovery point a tail that was cut at any byte stays as it is, reads
+// say that it is damaged, and the log goes on after it.
+func TestTailCutBelowTheRecoveryPoint(t *testing.T) {
+	for _, how := range []int{leftFlushed, leftClosed} {
+		d := leave(t, how)
+		last := d.batches[len(d.batches)-1]
+		for n := range int64(len(last)) {
+			fs := d.with(t, func(f vfs.File) error { return f.Truncate(d.pos + n) })
+			visit(t, fs, func(res storage.OpenResult, got [][]byte, err error) error {
+				wrong := same(got, d.batches[:len(d.batches)-1])
+				if wrong == nil && (!errors.Is(err, storage.ErrCorrupt) || res.LEO != end(last)) {
+					wrong = fmt.Errorf("LEO %d: %w", res.LEO, err)
+				}
+				if wrong != nil {
+					return fmt.Errorf("left %d, cut at byte %d: %w", how, n, wrong)
+				}
+				return nil
+			})
+			if content, err := vfs.ReadAll(fs, d.file, 1<<20); err != nil || int64(len(content)) != d.pos+n {
+				t.Fatalf("left %d, cut at byte %d: the segment has %d bytes afterwards, %v", how, n, len(content), err)
+			}
+		}
+	}
+}
+
+// The fields that no CRC covers are checked against the neighbours, and where
+// those would let a wrong value pass, against the epochs that were noted.
+func TestHeaderFieldsOutsideTheCRC(t *testing.T) {
+	const offsetField, epochField, magicField = 0, 12, 16
+	for _, how := range []int{leftKilled, leftFlushed, leftClosed} {
+		d := leave(t, how)
+		last := len(d.batches) - 1
+		base, epoch := parse(d.batches[last]).BaseOffset, parse(d.batches[last]).LeaderEpoch
+		u64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
+		u32 := func(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
+		for _, c := range []struct {
+			name  string
+			at    int
+			value []byte
+		}{
+			{"offset of the batch before", offsetField, u64(base - 3)},
+			{"offset inside the batch before", offsetField, u64(base - 1)},
+			{"offset that leaves a gap", offsetField, u64(base + 1)},
+			{"offset far ahead", offsetField, u64(1 << 40)},
+			{"negative offset", offsetField, u64(-1)},
+			{"epoch that falls", epochField, u32(epoch - 1)},
+			{"epoch of another leader, which no neighbour contradicts", epochField, u32(epoch + 1)},
+			{"epoch far ahead", epochField, u32(1 << 30)},
+			{"magic of an older format", magicField, []byte{1}},
+		} {
+			fs := d.with(t, func(f vfs.File) error {
+				_, err := f.WriteVecAt([][]byte{c.value}, d.pos+int64(c.at))
+				return err
+			})
+			visit(t, fs, func(res storage.OpenResult, got [][]byte, err error) error {
+				wrong := same(got, d.batches[:last])
+				switch {
+				case wrong != nil:
+				case how == leftKilled && (err != nil || res.LEO != base || res.Verdict != storage.VerdictMayHaveLostSuffix),
+					how != leftKilled && (!errors.Is(err, storage.ErrCorrupt) || res.LEO != base+3):
+					wrong = fmt.Errorf("LEO %d, verdict %d: %w", res.LEO, res.Verdict, err)
+				}
+				if wrong != nil {
+					return fmt.Errorf("left %d, %s: %w", how, c.name, wrong)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// A leader epoch that falls is seen by the neighbour alone, where the epochs
+// that were noted are lost.
+func TestEpochThatFallsWithoutTheHint(t *testing.T) {
+	d := leave(t, leftKilled)
+	if err := d.fs.Remove(logDir() + "/" + hintName); err != nil {
+		t.Fatal(err)
+	}
+	const epochField = 12
+	fs := d.with(t, func(f vfs.File) error {
+		_, err := f.WriteVecAt([][]byte{{0, 0, 0, 3}}, d.pos+epochField)
+		return err
+	})
+	visit(t, fs, func(res storage.OpenResult, got [][]byte, err error) error {
+		if res.Verdict != storage.VerdictMayHaveLostSuffix {
+			err = errors.Join(err, fmt.Errorf("verdict %d", res.Verdict))
+		}
+		return errors.Join(err, same(got, d.batches[:len(d.batches)-1]))
+	})
 }
 
 // No bit of the last batch can change unnoticed, those outside the CRC
@@ -221,7 +322,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 }
 
 // Length fields that cannot be (FR-47).
-func TestWrongLengths(t *testing.T) {
+func TestFR47WrongLengths(t *testing.T) {
 	d := leave(t, leftKilled)
 	for _, length := range []int32{0, -1, 1, 48, 1<<31 - 1, -1 << 31} {
 		fs := d.with(t, func(f vfs.File) error {
@@ -231,6 +332,33 @@ func TestWrongLengths(t *testing.T) {
 		visit(t, fs, func(_ storage.OpenResult, got [][]byte, err error) error {
 			return errors.Join(err, same(got, d.batches[:len(d.batches)-1]))
 		})
+	}
+}
+
+// A truncation does not cut where a damaged header says.
+func TestTruncationMeetsDamage(t *testing.T) {
+	const deltaField = 23
+	for _, c := range []struct {
+		victim, to int64
+		delta      int32
+	}{
+		{9, 33, 8},  // would take the batch at 30 as well
+		{10, 32, 1}, // would end the log in the midst of a batch
+	} {
+		d := leave(t, leftClosed)
+		d.file, d.pos = findBatch(t, d.fs, d.batches[c.victim])
+		fs := d.with(t, func(f vfs.File) error {
+			_, err := f.WriteVecAt([][]byte{binary.BigEndian.AppendUint32(nil, uint32(c.delta))}, d.pos+deltaField)
+			return err
+		})
+		s := mustStart(t, fs, testConfig("boot-1"))
+		res := s.mustOpen(t, 4)
+		if leo, err := s.Truncate(t.Context(), res.Handle, 4, c.to); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("truncate to %d: LEO %d, %v", c.to, leo, err)
+		}
+		if again := s.mustOpen(t, 4); again.LEO != res.LEO {
+			t.Errorf("after the truncation that was refused: LEO %d, not %d", again.LEO, res.LEO)
+		}
 	}
 }
 

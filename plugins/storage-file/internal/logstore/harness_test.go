@@ -130,4 +130,18 @@ func (r *running) readAll(h storage.Handle, from, to int64) ([][]byte, error) {
 	return all, nil
 }
 
+// scanAll is readAll for headers.
+func (r *running) scanAll(h storage.Handle, from, to int64) ([]storage.BatchInfo, error) {
+	var all []storage.BatchInfo
+	for at := from; at < to; {
+		infos, err := r.Scan(context.Background(), storage.ScanRequest{Handle: h, Offset: at, UpTo: to, MaxBatches: 5})
+		if err != nil || len(infos) == 0 {
+			return all, err
+		}
+		all = append(all, infos...)
+		at = infos[len(infos)-1].LastOffset + 1
+	}
+	return all, nil
+}
+
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }

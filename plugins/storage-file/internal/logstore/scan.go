@@ -15,8 +15,9 @@ const scanMax = 10_000
 // errEnough ends a walk over headers.
 var errEnough = errors.New("enough")
 
-// Scan implements storage.Store. Headers are checked against their neighbours;
-// the CRC, which covers the records too, is not computed.
+// Scan implements storage.Store. Headers are checked against their neighbours.
+// The CRC, which covers the records too, is computed only where that was not
+// done in this life of the process.
 func (s *Store) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.BatchInfo, error) {
 	if req.MaxBatches < 0 {
 		return nil, storage.Errorf(storage.ErrInvalid, "a scan of at most %d batches", req.MaxBatches)
@@ -84,13 +85,17 @@ func (l *log) eachIn(v *view, i int, offset, upTo int64, f func(storage.BatchInf
 	defer seg.Release()
 	end, bytes := v.end(i)
 	x := l.indexOf(v, i)
-	pos, first := x.At(offset)
-	w := segment.NewWalk(seg.File(), pos, bytes, segment.Chain{
+	from, first := x.At(offset)
+	w := segment.NewWalk(seg.File(), from, bytes, segment.Chain{
 		Next: first, Gaps: x.Gapped, Epoch: epochNone,
 		EpochOf: func(o int64) (int32, bool) { return epochAt(v.epochs, o) },
 	})
 	for {
+		pos := w.Pos()
 		info, err := w.NextHeader()
+		if err == nil && info.LastOffset >= offset && info.LastOffset < upTo {
+			err = seg.Verify(pos, w.Pos(), info.BaseOffset)
+		}
 		var damage *segment.Damage
 		switch {
 		case eof(err):

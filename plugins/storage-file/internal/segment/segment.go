@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 )
 
 // The extensions of a segment's files.
@@ -146,6 +147,28 @@ func (s *Segment) Checked(from, to int64) {
 			return
 		}
 	}
+}
+
+// Verify checks the CRC of the batch that lies in [from, to), whose base offset
+// is given, unless it was checked in this life of the process. A *Damage when it
+// is wrong.
+func (s *Segment) Verify(from, to, offset int64) error {
+	if s.Trusted(from, to) {
+		return nil
+	}
+	b := make([]byte, to-from)
+	n, err := s.file.ReadAt(b, from)
+	if n < len(b) {
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read segment %d at %d: %w", s.base, from, err)
+		}
+		return &Damage{Pos: from, Offset: offset, Torn: true, Reason: recordbatch.ErrIncomplete}
+	}
+	if err := recordbatch.CheckCRC(b); err != nil {
+		return &Damage{Pos: from, Offset: offset, Reason: err}
+	}
+	s.Checked(from, to)
+	return nil
 }
 
 // Seal fixes the summary of a segment that grows no more. Its index is kept in
