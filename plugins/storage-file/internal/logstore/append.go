@@ -342,6 +342,8 @@ func (l *log) roll() error {
 		return err
 	}
 	if err := l.store.fs.SyncDir(l.dir); err != nil {
+		// Left there, it would lie in the midst of what is appended later.
+		err = errors.Join(err, next.Remove())
 		next.Release()
 		return fmt.Errorf("sync directory: %w", err)
 	}

@@ -86,10 +86,19 @@ func (l *log) commit() {
 	l.answer()
 }
 
-// sync makes all that is written durable. It may run beside the runner. One
-// at a time has the log's turn: the system tells a failure to one caller only,
-// and the log must have failed before another asks.
+// sync makes all that is written durable. It may run beside the runner.
 func (l *log) sync() error {
+	err := l.syncFiles()
+	if err != nil {
+		l.answer()
+	}
+	return err
+}
+
+// syncFiles is sync without the answers. One at a time has the log's turn: the
+// system tells a failure to one caller only, and the log must have failed
+// before another asks.
+func (l *log) syncFiles() error {
 	l.syncTurn <- struct{}{}
 	defer func() { <-l.syncTurn }()
 	l.mu.Lock()
@@ -131,15 +140,29 @@ func (l *log) sync() error {
 	}
 	l.mu.Unlock()
 	if err != nil {
-		return l.fail(fmt.Errorf("sync: %w", err))
+		return l.failUnanswered(fmt.Errorf("sync: %w", err))
 	}
 	return nil
+}
+
+// waitSync returns when no sync is under way: its files can be closed, and what
+// it learned was noted.
+func (l *log) waitSync() {
+	l.syncTurn <- struct{}{}
+	<-l.syncTurn
 }
 
 // fail ends the use of the log until it is opened again, and returns why. A
 // failed sync is never tried again: the system may have forgotten what it did
 // not write, and would call the next one good.
 func (l *log) fail(err error) error {
+	gone := l.failUnanswered(err)
+	l.answer()
+	return gone
+}
+
+// failUnanswered is fail before the appends that wait are told.
+func (l *log) failUnanswered(err error) error {
 	gone := storage.Errorf(storage.ErrGone, "log %s: %v; it must be opened again", path.Base(l.dir), err)
 	// Whoever sees that the log failed, and opens it again, must know this.
 	l.store.noteSuspect(l.id)
@@ -159,7 +182,6 @@ func (l *log) fail(err error) error {
 			_ = b.Close()
 		}
 	}
-	l.answer()
 	return gone
 }
 

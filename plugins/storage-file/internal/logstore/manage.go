@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strconv"
 
@@ -210,8 +211,11 @@ func (l *log) load(spec storage.OpenSpec) error {
 	return nil
 }
 
-// letGo closes the files of the log.
+// letGo closes the files of the log, which has failed or was shut, so that no
+// new sync begins. One under way is waited for: it uses the files, and may yet
+// find that what it synced is not on the disk, which the next opening must know.
 func (l *log) letGo() {
+	l.waitSync()
 	for _, seg := range l.segs {
 		seg.Release()
 	}
@@ -385,12 +389,16 @@ func (s *Store) moveAway(id storage.LogID) ([]string, error) {
 		n := s.deleted
 		s.mu.Unlock()
 		to := dir + "." + strconv.FormatInt(s.now().UnixNano(), 36) + "-" + strconv.Itoa(n) + deletedSuffix
-		if err := s.fs.Rename(dir, to); err != nil {
+		err := s.fs.Rename(dir, to)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // an earlier Delete renamed it, and failed to sync that
+		}
+		if err != nil {
 			return trash, fmt.Errorf("rename deleted log: %w", err)
 		}
 		trash = append(trash, to)
 	}
-	if len(trash) > 0 {
+	if len(dirs) > 0 {
 		if err := s.fs.SyncDir(s.dir); err != nil {
 			return trash, fmt.Errorf("sync the store's directory: %w", err)
 		}
