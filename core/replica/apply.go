@@ -44,10 +44,11 @@ func (m *Manager) Apply(img *image.Image) {
 	first := m.image.Load() == nil
 	old := m.image.Load()
 	now := maps.Clone(*m.replicas.Load())
+	var inputs []Input
 	if old != nil {
 		for t := range old.Topics() {
 			if next, ok := img.Topic(t.ID); !ok || next != t {
-				m.dropGone(img, t, now)
+				inputs = m.dropGone(img, t, now, inputs)
 			}
 		}
 	}
@@ -57,7 +58,6 @@ func (m *Manager) Apply(img *image.Image) {
 	defaults := img.BrokerDefaults(nil)
 	same := !first && maps.Equal(defaults, m.defaults)
 	m.defaults = defaults
-	var inputs []Input
 	for t := range img.Topics() {
 		inputs = m.applyTopic(img, t, same, now, inputs)
 	}
@@ -73,8 +73,13 @@ func (m *Manager) Apply(img *image.Image) {
 }
 
 // dropGone gives up the replicas of a topic that are no longer this broker's.
-// They were, in the image before: that is why their logs may be deleted.
-func (m *Manager) dropGone(img *image.Image, t *image.Topic, now map[model.Partition]*replica) {
+// They were, in the image before: that is why their logs may be deleted. All are
+// counted before the first is, so that nobody hears too early that none is left.
+func (m *Manager) dropGone(img *image.Image, t *image.Topic, now map[model.Partition]*replica, inputs []Input) []Input {
+	_, stays := img.Topic(t.ID)
+	if !stays {
+		delete(m.topics, t.ID)
+	}
 	for i := range t.Partitions {
 		id := model.Partition{Topic: t.ID, Index: int32(i)}
 		r, here := now[id]
@@ -85,13 +90,13 @@ func (m *Manager) dropGone(img *image.Image, t *image.Topic, now map[model.Parti
 			continue
 		}
 		delete(now, id)
-		if _, ok := img.Topic(t.ID); !ok {
-			delete(m.topics, t.ID)
+		if !stays {
 			m.expectPurge(r)
 		}
 		m.deps.Logger.Info("replica removed by the metadata; deleting its log", "topic", r.topic, "partition", id.Index)
-		r.shard.loop.Complete(Input{kind: inputRemove, replica: r})
+		inputs = append(inputs, Input{kind: inputRemove, replica: r})
 	}
+	return inputs
 }
 
 // applyTopic collects the inputs that bring a topic's replicas here in line.

@@ -103,7 +103,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if m.work != nil {
 		calls.Go(func() error { return m.work.run(run) })
 	}
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	loops.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -113,30 +113,33 @@ func (m *Manager) Run(ctx context.Context) error {
 		return nil
 	})
 	calls.Go(func() error {
-		ended <- loops.Wait()
-		return nil
+		defer close(ended)
+		return loops.Wait()
 	})
-	err := m.awaitEnd(ctx, ended, stop)
+	late := m.awaitEnd(ctx, ended, stop)
 	stop()
-	_ = calls.Wait()
+	err := calls.Wait()
+	if late != nil {
+		err = late // the loops say no more than that they were stopped
+	}
 	for _, s := range m.shards {
 		s.abandon()
 	}
 	return err
 }
 
-// awaitEnd waits for the loops to end, cleanly or by the deadline.
-func (m *Manager) awaitEnd(ctx context.Context, ended <-chan error, stop context.CancelFunc) error {
+// awaitEnd waits for the loops to end, by themselves or stopped at the deadline.
+func (m *Manager) awaitEnd(ctx context.Context, ended <-chan struct{}, stop context.CancelFunc) error {
 	select {
-	case err := <-ended:
-		return err
+	case <-ended:
+		return nil
 	case <-ctx.Done():
 	}
 	fire, release := m.deps.Clock.NewTimer(m.cfg.ShutdownTimeout)
 	defer release()
 	select {
-	case err := <-ended:
-		return err
+	case <-ended:
+		return nil
 	case <-fire:
 		stop()
 		<-ended
@@ -162,16 +165,18 @@ func (m *Manager) Loops() []*loop.Loop[Input] {
 	return all
 }
 
-// abandon answers whoever still waits after the loop has ended.
+// abandon answers whoever still waits after the loop has ended, and lets go of
+// what is held, so that those who wait for room hear of the end too.
 func (s *Shard) abandon() {
-	for id, q := range s.requests {
-		if q == nil || q.answered {
-			continue
+	err := fmt.Errorf("the broker has stopped: %w", model.ErrNotLeaderOrFollower)
+	for i, q := range s.requests {
+		id := partition.RequestID(i)
+		if q != nil && !q.answered {
+			s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: err})
 		}
-		err := fmt.Errorf("the broker has stopped: %w", model.ErrNotLeaderOrFollower)
-		s.respond(&partition.Response{
-			ID: partition.RequestID(id), BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: err,
-		})
+		if q != nil && !q.released {
+			s.release(id)
+		}
 	}
 }
 

@@ -256,7 +256,7 @@ func TestDeletedTopicIsDeletedAndTold(t *testing.T) {
 
 func deleteTopic(t *testing.T, produce bool) {
 	store := newRestartable(t, memstore.Options{})
-	c := newCluster(t, topicRecords(testTopic, "orders", 3)...)
+	c := newCluster(t, topicRecords(testTopic, "orders", 64)...) // so many that the first may be gone before the last is counted
 	purged := make(chan model.TopicID, 10)
 	f := start(t, store, c, testConfig(), func(d *Deps) {
 		d.Purged = func(topic model.TopicID, dir model.DirectoryID) {

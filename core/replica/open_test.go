@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/image"
@@ -119,7 +118,7 @@ func (h *handles) Flush(ctx context.Context, hs []storage.Handle) []storage.Flus
 // byHand is a manager on one goroutine, with one partition.
 func byHand(t *testing.T) (*stepped, *cluster, *handles) {
 	t.Helper()
-	s := &stepped{t: t, store: newRestartable(t, memstore.Options{}), clock: &steppedClock{now: time.Unix(1e9, 0)}, exec: &steppedExecutor{queues: map[Lane][]func(context.Context){}}}
+	s := newStepped(t)
 	h := &handles{restartable: s.store, open: map[storage.Handle]bool{}}
 	cfg := testConfig()
 	cfg.OpenWait = 0

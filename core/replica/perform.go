@@ -3,7 +3,6 @@ package replica
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
@@ -33,13 +32,13 @@ func (b *batchedCalls) add(calls *map[*Directory][]*replica, r *replica) {
 const openBatch = 64
 
 // perform performs what the machines asked for in this burst.
-func (s *Shard) perform(now time.Time) {
+func (s *Shard) perform() {
 	for len(s.dirty) > 0 {
 		dirty := s.dirty
 		s.dirty = s.spare[:0]
 		for _, r := range dirty {
 			r.dirty = false
-			s.performOne(now, r)
+			s.performOne(r)
 		}
 		clear(dirty)
 		s.spare = dirty[:0]
@@ -62,7 +61,7 @@ func (s *Shard) perform(now time.Time) {
 
 // performOne performs the effects of one machine. Readers see the new view
 // before clients hear the answers that rest on it.
-func (s *Shard) performOne(now time.Time, r *replica) {
+func (s *Shard) performOne(r *replica) {
 	e := &r.effects
 	s.calls(r, e)
 	for _, t := range e.Timers {

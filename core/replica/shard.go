@@ -131,7 +131,7 @@ func (s *Shard) Step(now time.Time, burst []Input) {
 		}
 		s.step(now, key.replica, &partition.Fired{Timer: key.timer})
 	}
-	s.perform(now)
+	s.perform()
 }
 
 // Deadline implements loop.Body.

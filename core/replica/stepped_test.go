@@ -73,8 +73,16 @@ type stepped struct {
 	rng   *rand.Rand
 }
 
+func newStepped(t *testing.T) *stepped {
+	t.Helper()
+	return &stepped{
+		t: t, store: newRestartable(t, memstore.Options{}), clock: &steppedClock{now: time.Unix(1e9, 0)},
+		exec: &steppedExecutor{queues: map[Lane][]func(context.Context){}},
+	}
+}
+
 func (s *stepped) boot(c *cluster) {
-	s.exec = &steppedExecutor{queues: map[Lane][]func(context.Context){}}
+	s.exec = &steppedExecutor{queues: map[Lane][]func(context.Context){}} // the work of an earlier life is gone
 	cfg := testConfig()
 	cfg.OpenWait = 0
 	cfg.TailBytes = int64(s.rng.IntN(3)) * 1000
@@ -122,7 +130,8 @@ func TestSteppedByHand(t *testing.T) {
 }
 
 func runStepped(t *testing.T, seed uint64) string {
-	s := &stepped{t: t, store: newRestartable(t, memstore.Options{}), clock: &steppedClock{now: time.Unix(1e9, 0)}, rng: rand.New(rand.NewPCG(seed, 1))}
+	s := newStepped(t)
+	s.rng = rand.New(rand.NewPCG(seed, 1))
 	c := newCluster(t, topicRecords(testTopic, "orders", 2)...)
 	s.boot(c)
 	acked := map[string]string{} // "partition/offset" to value
