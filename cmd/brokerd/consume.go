@@ -232,6 +232,7 @@ func (s *consuming) poll(ctx context.Context, client *kgo.Client, spans map[int3
 		return err
 	}
 	var printed int64
+	ended := make(map[int32]bool)
 	for !s.exitAtEnd || open > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
@@ -242,7 +243,8 @@ func (s *consuming) poll(ctx context.Context, client *kgo.Client, spans map[int3
 		}
 		for _, r := range fetches.Records() {
 			last := spans[r.Partition].end - 1
-			if s.exitAtEnd && r.Offset == last {
+			if s.exitAtEnd && r.Offset >= last && !ended[r.Partition] {
+				ended[r.Partition] = true // also by a later record, where the last one is compacted away
 				open--
 			}
 			if r.Attrs.IsControl() || (s.exitAtEnd && r.Offset > last) {
