@@ -1,7 +1,8 @@
 """Sends numbered records with librdkafka, idempotent, acks=all, until its standard input is closed; then flushes.
 
 Prints one line for each event: "P n" before record n is queued, "A n offset" when it is acknowledged, "E text" for an
-error that is not retriable, and at the end "R retries".
+error that is not retriable, and at the end "R n", the requests that were
+retried and the connections that broke, with all that was on them.
 """
 import json
 import sys
@@ -18,7 +19,7 @@ retries = 0
 def stats(text):
     global retries
     brokers = json.loads(text)["brokers"].values()
-    retries = max(retries, sum(b["txretries"] for b in brokers))
+    retries = max(retries, sum(b["txretries"] + b["disconnects"] for b in brokers))
 
 
 def failed(err):

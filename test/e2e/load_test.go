@@ -28,11 +28,12 @@ type told struct {
 	sent    int
 	acked   map[int]int64 // offsets by the record's number
 	errs    []error
-	retried int // requests that got no answer
+	retried int          // requests without an answer, or, of librdkafka, retries and broken connections
+	caught  map[int]bool // records that were in flight at a kill
 }
 
 func newLedger() *ledger {
-	return &ledger{told: told{acked: map[int]int64{}}, grew: make(chan struct{})}
+	return &ledger{told: told{acked: map[int]int64{}, caught: map[int]bool{}}, grew: make(chan struct{})}
 }
 
 // send is the number of the next record.
@@ -71,7 +72,7 @@ func (l *ledger) read() told {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.told
-	now.acked, now.errs = maps.Clone(now.acked), append([]error(nil), now.errs...)
+	now.acked, now.caught, now.errs = maps.Clone(now.acked), maps.Clone(now.caught), append([]error(nil), now.errs...)
 	return now
 }
 
@@ -80,6 +81,32 @@ func (l *ledger) inFlight() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.told.sent - len(l.told.acked)
+}
+
+// killing returns how many records are in flight, and remembers which.
+func (l *ledger) killing() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inFlight := l.told.sent - len(l.told.acked)
+	for n, left := l.told.sent-1, inFlight; left > 0; n-- {
+		if _, acked := l.told.acked[n]; !acked {
+			l.told.caught[n] = true
+			left--
+		}
+	}
+	return inFlight
+}
+
+// recovered is how many records that were in flight at a kill were acknowledged
+// in the end.
+func (t *told) recovered() int {
+	n := 0
+	for r := range t.caught {
+		if _, acked := t.acked[r]; acked {
+			n++
+		}
+	}
+	return n
 }
 
 // waitAcked waits until n more records have been acknowledged.
