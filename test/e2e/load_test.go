@@ -28,7 +28,7 @@ type told struct {
 	sent    int
 	acked   map[int]int64 // offsets by the record's number
 	errs    []error
-	retried int          // requests without an answer, or, of librdkafka, retries and broken connections
+	retried int          // requests without an answer, or, of librdkafka, retries and connections made
 	caught  map[int]bool // records that were in flight at a kill
 }
 
