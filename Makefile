@@ -24,11 +24,11 @@ sim:
 	go test ./core/sim -run '^TestSeeds$$' -v -args -seeds 20000
 
 e2e:
-	go test -timeout 20m -v ./test/e2e/
+	go test -count=1 -timeout 20m -v ./test/e2e/
 
 # The whole matrix of clients, codecs and records, and 50 kills of each kind.
 full:
-	BROKERD_E2E_FULL=1 go test -timeout 120m -v ./test/e2e/
+	BROKERD_E2E_FULL=1 go test -count=1 -timeout 120m -v ./test/e2e/
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
