@@ -29,7 +29,8 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
 
-// TestMain makes the test's own binary the plugin, as brokerd's is.
+// TestMain makes the test's own binary the plugin, as brokerd's is, and checks
+// that no broker, whether it started or failed to, left a goroutine behind.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "serve-memstore" {
 		if err := plugin.ServeStorage(memstore.NewProvider(memstore.Options{})); err != nil {
@@ -38,7 +39,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), // the tests' own client
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 // running is a broker under test.
@@ -142,7 +145,6 @@ func get(t *testing.T, b *running, path string) (int, string) {
 // A record goes in and comes out, the status tells of it, and after the end
 // nothing is left.
 func TestBroker(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 	b := start(t, settings(t, t.TempDir()))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -14,7 +14,9 @@
 // operator should read, and the adapters between parts that don't know each
 // other. It never handles a request or a record.
 //
-// Invariants: a broker that fails to start has stopped what it started; two
-// processes never hold one data directory; after Run nothing is left, neither
-// goroutine nor process (broker_test.go).
+// Invariants: a broker that fails to start has stopped what it started
+// (TestStartMistakes, with the check of goroutines in TestMain); two processes
+// never hold one data directory (TestStartMistakes); after Run nothing is left,
+// neither goroutine nor process (TestBroker); parts are stopped in reverse, and
+// together within a minute (stages_test.go).
 package broker
