@@ -103,11 +103,10 @@ func (d *decision) broker(id model.NodeID, epoch model.BrokerEpoch) (*image.Brok
 }
 
 // confirmRemoval is idempotent: a broker may say again what it said before.
-func (d *decision) confirmRemoval(op ConfirmRemoval) error {
+func (d *decision) confirmRemoval(op ConfirmRemoval) {
 	for _, id := range op.Topics {
 		if t, ok := d.img.Removed(id); ok && slices.Contains(t.Directories, op.Directory) {
 			d.emit(&image.TopicPurgeRecord{ID: id, Directory: op.Directory})
 		}
 	}
-	return nil
 }

@@ -96,6 +96,9 @@ func (d *decision) alterKey(r model.Resource, settings map[string]string, op mod
 	if op.Value == nil {
 		return fmt.Errorf("setting %s has no value: %w", op.Key, model.ErrInvalidRequest)
 	}
+	if len(*op.Value) > configBytesMax {
+		return fmt.Errorf("setting %s has a value of %d bytes: at most %d: %w", op.Key, len(*op.Value), configBytesMax, model.ErrInvalidConfig)
+	}
 	switch op.Kind {
 	case model.ConfigSet:
 		settings[op.Key] = *op.Value
@@ -149,6 +152,9 @@ func (d *decision) inForce(r model.Resource, def topicconfig.Definition, setting
 func checkChanged(r model.Resource, settings map[string]string) error {
 	if r.Type == model.ResourceTopic {
 		return checkConfigs(r.Name, settings)
+	}
+	if err := checkConfigBytes(settings); err != nil {
+		return err
 	}
 	if err := topicconfig.ValidateBroker(settings); err != nil {
 		return fmt.Errorf("%w: %w", err, model.ErrInvalidConfig)

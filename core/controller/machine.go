@@ -50,12 +50,11 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// CommandID and ProposalID name a command and a proposal for as long as they are
-// in flight.
-type (
-	CommandID  uint64
-	ProposalID uint64
-)
+// CommandID names a command for as long as it is in flight.
+type CommandID uint64
+
+// ProposalID names a proposal for as long as it is in flight.
+type ProposalID uint64
 
 // Input is what Step takes.
 type Input interface{ input() }
@@ -308,7 +307,8 @@ func (d *decision) decide(op Op) Answer {
 	case UnregisterBroker:
 		return Answer{Err: d.unregisterBroker(op)}
 	case ConfirmRemoval:
-		return Answer{Err: d.confirmRemoval(op)}
+		d.confirmRemoval(op)
+		return Answer{}
 	}
 	return Answer{Err: fmt.Errorf("operation %T: %w", op, model.ErrInvalidRequest)}
 }

@@ -73,20 +73,6 @@ func (h *host) commit(t testing.TB) []CommandID {
 	return h.step(Committed{p.ID, h.img})
 }
 
-// do runs a command until it is answered.
-func (h *host) do(t testing.TB, op Op) Answer {
-	t.Helper()
-	id, _ := h.command(op)
-	for len(h.proposals) > 0 {
-		h.commit(t)
-	}
-	a, ok := h.answers[id]
-	if !ok {
-		t.Fatalf("%T was not answered", op)
-	}
-	return a
-}
-
 // Sentinels by the names of their Kafka codes, for the stories.
 var codes = []struct {
 	err  error
@@ -224,12 +210,16 @@ func (s *story) show(answered []CommandID) string {
 func (s *story) topics() string {
 	var b strings.Builder
 	for t := range s.img.Topics() {
-		fmt.Fprintf(&b, "%s target=%d min-isr=%d %v\n", t.Name, t.ReplicationFactorTarget, s.img.MinISR(t.Name),
+		c, err := s.img.TopicConfig(t.Name, nil)
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+		fmt.Fprintf(&b, "%s target=%d min-isr=%d %v\n", t.Name, t.ReplicationFactorTarget, c.MinISR,
 			s.img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
 		for n := range t.Partitions {
 			p := &t.Partitions[n]
 			fmt.Fprintf(&b, "  %d replicas=%v isr=%v leader=%d leader-epoch=%d partition-epoch=%d effective-min-isr=%d\n",
-				n, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch, s.img.EffectiveMinISR(t, p))
+				n, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch, image.EffectiveMinISR(c.MinISR, len(p.Replicas), int(t.ReplicationFactorTarget)))
 		}
 	}
 	return b.String()

@@ -20,7 +20,7 @@ const configBytesMax = 64 << 10
 
 // CheckTopicName says what is wrong with a name, as ErrInvalidTopic.
 func CheckTopicName(name string) error {
-	reason := ""
+	var reason string
 	switch {
 	case name == "":
 		reason = "it is empty"
@@ -123,15 +123,22 @@ func newConfigs(t model.NewTopic) (map[string]string, error) {
 }
 
 func checkConfigs(topic string, configs map[string]string) error {
+	if err := checkConfigBytes(configs); err != nil {
+		return fmt.Errorf("topic %q: %w", topic, err)
+	}
+	if err := topicconfig.Validate(configs); err != nil {
+		return fmt.Errorf("topic %q: %w: %w", topic, err, model.ErrInvalidConfig)
+	}
+	return nil
+}
+
+func checkConfigBytes(configs map[string]string) error {
 	size := 0
 	for key, value := range configs {
 		size += len(key) + len(value)
 	}
 	if size > configBytesMax {
-		return fmt.Errorf("topic %q: %d bytes of settings: at most %d: %w", topic, size, configBytesMax, model.ErrInvalidConfig)
-	}
-	if err := topicconfig.Validate(configs); err != nil {
-		return fmt.Errorf("topic %q: %w: %w", topic, err, model.ErrInvalidConfig)
+		return fmt.Errorf("%d bytes of settings: at most %d: %w", size, configBytesMax, model.ErrInvalidConfig)
 	}
 	return nil
 }
