@@ -21,8 +21,7 @@ var ErrInconsistent = errors.New("metadata record does not fit the metadata befo
 type Delta struct {
 	next Image
 	// fresh are the topics that this delta has already copied and may change.
-	fresh   map[model.TopicID]*Topic
-	removed []*RemovedTopic
+	fresh map[model.TopicID]*Topic
 }
 
 // NewDelta begins a delta that leads from base to offset. Base stays as it is.
@@ -48,9 +47,6 @@ func (d *Delta) Image() *Image {
 	d.fresh = nil
 	return &d.next
 }
-
-// RemovedTopics are the topics that this delta removed.
-func (d *Delta) RemovedTopics() []*RemovedTopic { return d.removed }
 
 // Apply replays one record. The delta keeps r's slices and maps: they are not to
 // be changed afterwards. An error wraps ErrInconsistent.
@@ -279,7 +275,6 @@ func (d *Delta) topicRemoval(r *TopicRemovalRecord) error {
 	}
 	gone := RemovedTopic(*r)
 	keep(&gone.Directories, gone.Directories)
-	d.removed = append(d.removed, &gone)
 	if len(gone.Directories) > 0 {
 		d.next.removed = d.next.removed.put(gone.ID, &gone, compareTopicIDs)
 	}

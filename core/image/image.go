@@ -201,23 +201,6 @@ func (i *Image) BrokerDefaults(static map[string]string) map[string]string {
 
 const minISRKey = "min.insync.replicas"
 
-// MinISR is the topic's own min.insync.replicas, else the cluster-wide one, else
-// the cluster's target.
-func (i *Image) MinISR(topic string) int {
-	for _, r := range []model.Resource{{Type: model.ResourceTopic, Name: topic}, {Type: model.ResourceBroker}} {
-		if n, err := strconv.Atoi(strings.TrimSpace(i.Config(r)[minISRKey])); err == nil && n > 0 {
-			return n
-		}
-	}
-	return max(1, int(i.Cluster.MinISRTarget))
-}
-
-// EffectiveMinISR is how many in-sync replicas a partition of the topic needs
-// before acks=all is answered.
-func (i *Image) EffectiveMinISR(t *Topic, p *Partition) int {
-	return EffectiveMinISR(i.MinISR(t.Name), len(p.Replicas), int(t.ReplicationFactorTarget))
-}
-
 // EffectiveMinISR is min ISR as it can be asked of a partition with this many
 // replicas: no more than there are, as in Kafka; and below the topic's target
 // one less than there are, so that two brokers go on when one dies.

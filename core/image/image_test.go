@@ -86,9 +86,6 @@ func TestRemovedTopicOutlivesItsTopic(t *testing.T) {
 	if err := d.Apply(&TopicRemovalRecord{ID: topicID(1), Name: "t", Directories: []model.DirectoryID{one, two}}); err != nil {
 		t.Fatal(err)
 	}
-	if r := d.RemovedTopics(); len(r) != 1 || r[0].Name != "t" {
-		t.Errorf("RemovedTopics = %+v", r)
-	}
 	img = d.Image()
 	if img.TopicCount() != 0 || img.PartitionCount() != 0 || img.Config(resource) != nil {
 		t.Errorf("left behind: %d topics, %d partitions, %v", img.TopicCount(), img.PartitionCount(), img.Config(resource))
@@ -120,16 +117,23 @@ func TestEffectiveMinISR(t *testing.T) {
 }
 
 func TestMinISRPrecedence(t *testing.T) {
+	minISR := func(img *Image) int {
+		c, err := img.TopicConfig("t", nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return c.MinISR
+	}
 	img := mustImage(t, &TopicRecord{ID: topicID(1), Name: "t"})
-	if got := img.MinISR("t"); got != 2 {
+	if got := minISR(img); got != 2 {
 		t.Errorf("from the cluster's target: %d", got)
 	}
 	img = mustApply(t, img, &ConfigRecord{Resource: model.Resource{Type: model.ResourceBroker}, Key: minISRKey, Value: "3"})
-	if got := img.MinISR("t"); got != 3 {
+	if got := minISR(img); got != 3 {
 		t.Errorf("from the cluster-wide setting: %d", got)
 	}
 	img = mustApply(t, img, &ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "t"}, Key: minISRKey, Value: "1"})
-	if got := img.MinISR("t"); got != 1 {
+	if got := minISR(img); got != 1 {
 		t.Errorf("from the topic: %d", got)
 	}
 	if c, err := img.TopicConfig("t", map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 1 {

@@ -71,7 +71,7 @@ func (n *node[K, V]) put(key K, value V, compare func(a, b K) int) (*node[K, V],
 	}
 	c := compare(key, n.key)
 	fresh := *n
-	grew := false
+	var grew bool
 	switch {
 	case c == 0:
 		fresh.value = value

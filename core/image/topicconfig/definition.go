@@ -103,9 +103,10 @@ func (k BrokerKey) scale(v string) string {
 	return strconv.FormatInt(n*k.Scale, 10)
 }
 
-func boolean(name, def string, broker []BrokerKey, doc string) Definition {
+// boolean is a setting that is off by default.
+func boolean(name string, broker []BrokerKey, doc string) Definition {
 	return Definition{
-		Name: name, Type: Boolean, Default: def, Allowed: "true or false", Broker: broker, Doc: doc,
+		Name: name, Type: Boolean, Default: "false", Allowed: "true or false", Broker: broker, Doc: doc,
 		check: func(v string) error { _, err := parseBool(v); return err },
 	}
 }

@@ -62,13 +62,13 @@ var table = []Definition{
 		"How long a record stays uncompacted at least, in milliseconds."),
 	integer("min.insync.replicas", Int, 2, 1, math.MaxInt64, same("min.insync.replicas"),
 		"How many in-sync replicas must have a record before a producer with acks=all hears of it. While a topic has fewer replicas than its target, one less than it has is enough, so that two brokers go on when one dies."),
-	inert(boolean("preallocate", "false", same("log.preallocate"),
+	inert(boolean("preallocate", same("log.preallocate"),
 		"Whether a new segment's file is given its full size at once.")),
-	inert(boolean("remote.log.copy.disable", "false", nil,
+	inert(boolean("remote.log.copy.disable", nil,
 		"Whether a tiered topic stops copying segments to remote storage.")),
-	inert(boolean("remote.log.delete.on.disable", "false", nil,
+	inert(boolean("remote.log.delete.on.disable", nil,
 		"Whether a topic's remote data goes when remote.storage.enable is switched off.")),
-	inert(restricted(boolean("remote.storage.enable", "false", nil,
+	inert(restricted(boolean("remote.storage.enable", nil,
 		"Whether segments are copied to remote storage."),
 		"false", "tiered storage is not supported yet")),
 	integer("retention.bytes", Long, -1, -1, math.MaxInt64, same("log.retention.bytes"),
@@ -86,7 +86,7 @@ var table = []Definition{
 	integer("segment.ms", Long, 7*day, 1, math.MaxInt64, []BrokerKey{
 		{Name: "log.roll.ms", Scale: 1}, {Name: "log.roll.hours", Scale: hour}},
 		"The age at which a segment is closed even when it is not full, in milliseconds."),
-	boolean("unclean.leader.election.enable", "false", same("unclean.leader.election.enable"),
+	boolean("unclean.leader.election.enable", same("unclean.leader.election.enable"),
 		"Whether a replica that is not in sync may lead when no other is left, which loses acknowledged records."),
 }
 
