@@ -157,7 +157,7 @@ func compress(codec Codec, records []byte) ([]byte, error) {
 		}
 		return finish(&out, w, records)
 	case Snappy:
-		return appendXerial(nil, records), nil
+		return xerial(records), nil
 	}
 	return nil, fmt.Errorf("%w: %s", model.ErrUnsupportedCompression, codec)
 }
@@ -175,10 +175,9 @@ func finish(out *bytes.Buffer, w interface {
 	return out.Bytes(), nil
 }
 
-func appendXerial(dst, records []byte) []byte {
+func xerial(records []byte) []byte {
 	const blockBytes = 32 << 10
-	dst = append(dst, xerialMagic...)
-	dst = append(dst, 0, 0, 0, 1, 0, 0, 0, 1)
+	dst := append([]byte(xerialMagic), 0, 0, 0, 1, 0, 0, 0, 1)
 	for len(records) > 0 {
 		n := min(len(records), blockBytes)
 		block := snappy.Encode(nil, records[:n])

@@ -96,7 +96,7 @@ func checkFrame(data []byte, p Policy) error {
 	case err != nil && oldMagic(data):
 		return invalid("only record batches of version 2 are taken: %v", err)
 	case err != nil:
-		return fmt.Errorf("%w: %v", model.ErrCorruptMessage, err)
+		return fmt.Errorf("%w: %w", model.ErrCorruptMessage, err)
 	case n > len(data):
 		return invalid("the record batch has %d bytes, %d came", n, len(data))
 	}
@@ -114,7 +114,7 @@ func checkFrame(data []byte, p Policy) error {
 		return fmt.Errorf("%w: %d bytes, the topic takes %d", model.ErrMessageTooLarge, n, p.MaxBytes)
 	}
 	if err := recordbatch.CheckCRC(data); err != nil {
-		return fmt.Errorf("%w: %v", model.ErrCorruptMessage, err)
+		return fmt.Errorf("%w: %w", model.ErrCorruptMessage, err)
 	}
 	return nil
 }

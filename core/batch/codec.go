@@ -262,6 +262,8 @@ func (s *source) snappyBlock() ([]byte, error) {
 	return nil, io.EOF
 }
 
+// undecodable tells of a codec's error without wrapping it: an io.EOF in it would
+// be taken for the end of the payload.
 func undecodable(codec Codec, err error) error {
-	return fmt.Errorf("%w: the %s payload cannot be decompressed: %v", model.ErrInvalidRecord, codec, err)
+	return fmt.Errorf("%w: the %s payload cannot be decompressed: %s", model.ErrInvalidRecord, codec, err.Error())
 }

@@ -45,8 +45,8 @@ func TestEncodings(t *testing.T) {
 	_ = zw.Flush() // the size is not known in advance, the window is large
 	_, _ = zw.Write(payload[10:])
 	_ = zw.Close()
-	xerial := appendXerial(nil, payload)
-	again := append(append([]byte(nil), appendXerial(nil, payload[:50])...), appendXerial(nil, payload[50:])...)
+	framed := xerial(payload)
+	again := append(append([]byte(nil), xerial(payload[:50])...), xerial(payload[50:])...)
 	for _, test := range []struct {
 		name    string
 		codec   Codec
@@ -54,7 +54,7 @@ func TestEncodings(t *testing.T) {
 	}{
 		{"gzip of two members", Gzip, gz.Bytes()},
 		{"snappy as one block", Snappy, snappy.Encode(nil, payload)},
-		{"snappy in frames", Snappy, xerial},
+		{"snappy in frames", Snappy, framed},
 		{"snappy in frames, header repeated", Snappy, again},
 		{"lz4 with all options", LZ4, lz.Bytes()},
 		{"zstd with a large window", Zstd, zs.Bytes()},

@@ -38,7 +38,7 @@ func Records(data []byte, limit int64) iter.Seq2[Record, error] {
 		for len(data) > 0 {
 			info, b, rest, err := recordbatch.Next(data)
 			if err != nil {
-				yield(Record{}, fmt.Errorf("%w: %v", model.ErrCorruptMessage, err))
+				yield(Record{}, fmt.Errorf("%w: %w", model.ErrCorruptMessage, err))
 				return
 			}
 			if !recordsOf(b, info, limit, yield) {
