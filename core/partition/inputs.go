@@ -142,7 +142,6 @@ type TrimDone struct {
 type Retained struct {
 	Gen      Generation
 	LogStart int64
-	Bytes    int64
 	Fault    Fault
 	Err      error
 }

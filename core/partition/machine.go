@@ -53,7 +53,6 @@ type Machine struct {
 	next       int64 // the log end with what is under way
 	hw         int64
 	epochStart int64
-	bytes      int64
 	epochs     *epochCache
 	producers  *producers
 	// early is the producers whose batches were turned away before producers was
@@ -205,7 +204,6 @@ func (m *Machine) View() View {
 		HighWater:  m.hw,
 		LastStable: m.hw,
 		LEO:        m.stored,
-		Bytes:      m.bytes,
 		Gen:        m.gen,
 		Why:        m.why,
 		epochs:     m.epochs,

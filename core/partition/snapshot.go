@@ -120,7 +120,7 @@ func decodeProducer(p *producers, now time.Time, b []byte) ([]byte, error) {
 	if s.n == 0 || s.n > producerBatches || len(b) < int(s.n)*snapshotBatchBytes || idle < 0 {
 		return nil, fmt.Errorf("%w: producer %d has %d batches in %d bytes", errSnapshot, id, s.n, len(b))
 	}
-	s.lastAppend = now.Add(-min(time.Duration(idle), maxIdleMillis) * time.Millisecond)
+	s.lastAppend = now.Add(-time.Duration(min(idle, idleMaxMillis)) * time.Millisecond)
 	for i := range s.n {
 		s.batches[i] = producerBatch{
 			firstSeq:  int32(binary.BigEndian.Uint32(b)),
@@ -138,5 +138,5 @@ func decodeProducer(p *producers, now time.Time, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// maxIdleMillis keeps an idle time of a snapshot inside a time.Duration.
-const maxIdleMillis = time.Duration(1 << 42)
+// idleMaxMillis keeps an idle time of a snapshot inside a time.Duration.
+const idleMaxMillis = 1 << 42

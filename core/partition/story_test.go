@@ -16,7 +16,7 @@ import (
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		var s story
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+		datadriven.RunTest(t, path, s.play)
 	})
 }
 

@@ -245,7 +245,6 @@ func (m *Machine) retained(now time.Time, in *Retained, out *Effects) {
 		return
 	}
 	m.raiseLogStart(now, in.LogStart, out)
-	m.bytes = in.Bytes
 }
 
 // snapshotWorth is how many batches are scanned at the next opening rather than

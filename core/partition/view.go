@@ -29,7 +29,6 @@ type View struct {
 	HighWater  int64
 	LastStable int64
 	LEO        int64
-	Bytes      int64 // as retention last saw it; zero before
 	Gen        Generation
 	Why        error // for StatusOffline, and while the log cannot be opened
 

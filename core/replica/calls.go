@@ -138,7 +138,7 @@ func (s *Shard) callRetain(r *replica, p partition.Retain) func(context.Context)
 			s.log.Warn("records are stamped in the future; retention goes by their writing time",
 				"topic", r.topic, "partition", r.id.Index, "segments", res.FutureStamps)
 		}
-		s.tell(r, &partition.Retained{Gen: p.Gen, LogStart: res.LogStart, Bytes: res.LogBytes, Fault: faultOf(err), Err: err})
+		s.tell(r, &partition.Retained{Gen: p.Gen, LogStart: res.LogStart, Fault: faultOf(err), Err: err})
 	}
 }
 
