@@ -166,7 +166,7 @@ func (b *broker) stopCleanly() bool {
 		if !open && b.idle() {
 			break
 		}
-		if _, ok := b.w.next(); !ok {
+		if b.w.over() {
 			break
 		}
 		b.w.step()

@@ -34,7 +34,6 @@ type producer struct {
 
 // sent is a batch on its way.
 type sent struct {
-	n      int // of this producer
 	values []string
 	data   []byte
 	acked  bool

@@ -138,7 +138,7 @@ func (s *simulation) clients() {
 func (s *simulation) runUntil(stop func() bool) {
 	for !stop() {
 		s.broker.pump()
-		if _, ok := s.w.next(); !ok {
+		if s.w.over() {
 			return
 		}
 		s.w.step()
@@ -280,7 +280,7 @@ func (s *simulation) readAll(p model.Partition) {
 			next = got.LogStart
 		}
 		s.broker.pump()
-		if _, ok := s.w.next(); !ok {
+		if s.w.over() {
 			s.check.violate("partition %d does not serve and nothing is to come: %v", p.Index, got.Err)
 			return
 		}

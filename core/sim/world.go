@@ -50,13 +50,8 @@ func (w *world) at(t time.Time, do func()) {
 	heap.Push(&w.events, event{at: t, seq: w.seq, do: do})
 }
 
-// next is the time of the next event.
-func (w *world) next() (time.Time, bool) {
-	if len(w.events) == 0 {
-		return time.Time{}, false
-	}
-	return w.events[0].at, true
-}
+// over: nothing is to come.
+func (w *world) over() bool { return len(w.events) == 0 }
 
 // step runs the next event.
 func (w *world) step() {
