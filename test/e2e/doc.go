@@ -1,15 +1,21 @@
 // Package e2e drives real processes with real clients: brokerd as a newcomer
 // starts it, kcat, franz-go, librdkafka and Apache Kafka's own tools.
 //
-// It owns the harness that builds and starts a broker, the records that are
-// sent (real ones, from package registries), and the clients' drivers. It never
-// reaches into the broker: what it knows, a user can know.
+// It owns the harness that builds and starts a broker (broker_test.go), what
+// waits and asks (harness_test.go), the records that are sent, real ones from
+// package registries (data_test.go), the clients' drivers (clients_test.go,
+// load_test.go), and the stories: round trips of records, kills and restarts
+// under load, hostile clients, and outages that others met
+// (fieldreports_test.go). It never reaches into the broker: what it knows, a user
+// can know.
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
-// had is a failure, not a skip.
+// had is a failure, not a skip. One test mounts a small file system and needs
+// root for that. No test leaves a process behind, however it ends.
 //
 // Environment:
 //
 //	BROKERD_E2E_FULL=1            the whole matrix, and 50 kills of each kind
-//	BROKERD_E2E_BOOTSTRAP=ADDR    tests that need no restart use this broker
+//	BROKERD_E2E_KILLS=N           so many kills of each kind
+//	BROKERD_E2E_BOOTSTRAP=ADDR    TestRoundTrip uses this broker, and restarts none
 package e2e
