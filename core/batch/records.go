@@ -34,19 +34,76 @@ type Header struct {
 // batch is damaged, else a sentinel as Check has it. Keys, values and headers
 // point into data, or into memory of their own where the batch is compressed.
 func Records(data []byte, limit int64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		for len(data) > 0 {
-			info, b, rest, err := recordbatch.Next(data)
+	return each(data, limit, recordsOf)
+}
+
+// Stamp is when a record is from, and where.
+type Stamp struct {
+	Offset    int64
+	Timestamp int64 // milliseconds since 1970, or -1
+}
+
+// Stamps reads no more of the records than that, otherwise as Records does, in
+// memory that does not grow with what a batch decompresses to. It keeps one of the
+// few decoders while it goes through a batch: whoever ranges over it does not wait
+// for anything, nor check or read another batch meanwhile.
+func Stamps(data []byte, limit int64) iter.Seq2[Stamp, error] {
+	return each(data, limit, stampsOf)
+}
+
+// each goes through batches that stand back to back, until one ends it.
+func each[T any](data []byte, limit int64, of func([]byte, recordbatch.Info, int64, func(T, error) bool) bool) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for rest := data; len(rest) > 0; {
+			info, b, after, err := recordbatch.Next(rest)
 			if err != nil {
-				yield(Record{}, fmt.Errorf("%w: %w", model.ErrCorruptMessage, err))
+				var none T
+				yield(none, fmt.Errorf("%w: %w", model.ErrCorruptMessage, err))
 				return
 			}
-			if !recordsOf(b, info, limit, yield) {
+			if !of(b, info, limit, yield) {
 				return
 			}
-			data = rest
+			rest = after
 		}
 	}
+}
+
+// stampsOf yields the stamps of one batch, and reports whether to go on.
+func stampsOf(b []byte, info recordbatch.Info, limit int64, yield func(Stamp, error) bool) bool {
+	w, err := walk(b, info, limit)
+	if err != nil {
+		yield(Stamp{}, fmt.Errorf("batch at offset %d: %w", info.BaseOffset, err))
+		return false
+	}
+	defer w.close()
+	for i := range info.Records {
+		head, err := w.next()
+		var s Stamp
+		if err == nil {
+			s, err = head.stamp(info)
+		}
+		if err != nil {
+			yield(Stamp{}, fmt.Errorf("batch at offset %d: record %d: %w", info.BaseOffset, i, err))
+			return false
+		}
+		if !yield(s, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// stamp is where a record of this batch is, and when it is from.
+func (r recordHead) stamp(info recordbatch.Info) (Stamp, error) {
+	s := Stamp{Offset: info.BaseOffset + int64(r.offsetDelta), Timestamp: info.BaseTimestamp + r.timestampDelta}
+	if info.Attributes&recordbatch.AttrLogAppendTime != 0 {
+		s.Timestamp = info.MaxTimestamp
+	}
+	if s.Offset < info.BaseOffset || s.Offset > info.LastOffset {
+		return Stamp{}, invalid("its offset delta is %d", r.offsetDelta)
+	}
+	return s, nil
 }
 
 // recordsOf yields one batch's records, and reports whether to go on.
@@ -60,9 +117,6 @@ func recordsOf(b []byte, info recordbatch.Info, limit int64, yield func(Record, 
 	for i := range info.Records {
 		r, err := w.full(info)
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = invalid("the batch ends inside it")
-			}
 			yield(Record{}, fmt.Errorf("batch at offset %d: record %d: %w", info.BaseOffset, i, err))
 			return false
 		}
@@ -103,13 +157,11 @@ func (w *walker) full(info recordbatch.Info) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	r := Record{Offset: info.BaseOffset + int64(head.offsetDelta), Timestamp: info.BaseTimestamp + head.timestampDelta}
-	if info.Attributes&recordbatch.AttrLogAppendTime != 0 {
-		r.Timestamp = info.MaxTimestamp
+	s, err := head.stamp(info)
+	if err != nil {
+		return Record{}, err
 	}
-	if r.Offset < info.BaseOffset || r.Offset > info.LastOffset {
-		return Record{}, invalid("its offset delta is %d", head.offsetDelta)
-	}
+	r := Record{Offset: s.Offset, Timestamp: s.Timestamp}
 	// next found the record well formed: what follows can't fail.
 	v := walker{buf: w.buf[start:w.pos]}
 	_, _ = v.varint(maxVarint32Bytes)

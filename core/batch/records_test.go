@@ -2,13 +2,16 @@ package batch
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -249,5 +252,61 @@ func BenchmarkCheck(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Stamps gives what Records does, without the memory.
+func TestStamps(t *testing.T) {
+	records := []Record{
+		{Timestamp: 10, Value: make([]byte, 3<<20)},
+		{Offset: 3, Timestamp: 5},
+		{Offset: 7, Timestamp: 30},
+	}
+	for c := None; c <= Zstd; c++ {
+		for _, attributes := range []int16{0, recordbatch.AttrLogAppendTime} {
+			if attributes != 0 && c != None {
+				continue // the codec makes no difference
+			}
+			one, err := Build(Options{Codec: c, Attributes: attributes, BaseOffset: 100}, records[:2]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			two, err := Build(Options{Codec: c, Attributes: attributes, KeepOffsets: true}, records...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data := slices.Concat(one, two)
+			before := allocated()
+			var got []Stamp
+			for s, err := range Stamps(data, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, s)
+			}
+			if grown := allocated() - before; grown > 4<<20 {
+				t.Errorf("%s: %d bytes were allocated", c, grown)
+			}
+			var want []Stamp
+			for r, err := range Records(data, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, Stamp{r.Offset, r.Timestamp})
+			}
+			if diff := cmp.Diff(want, got); diff != "" || len(got) != 5 {
+				t.Errorf("%s: %d stamps: %s", c, len(got), diff)
+			}
+		}
+	}
+	damaged, err := Build(Options{}, records[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged[len(damaged)-1] ^= 1
+	for _, err := range Stamps(damaged, 0) {
+		if !errors.Is(err, model.ErrCorruptMessage) {
+			t.Errorf("damaged: %v", err)
+		}
 	}
 }

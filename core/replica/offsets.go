@@ -133,7 +133,7 @@ func (m *Manager) byTime(ctx context.Context, r *replica, v *view, q storage.Tim
 		if len(res.Data) == 0 {
 			break
 		}
-		for rec, err := range batch.Records(res.Data, 0) {
+		for rec, err := range batch.Stamps(res.Data, 0) {
 			if err != nil {
 				return noOffset, fmt.Errorf("look for a timestamp at offset %d: %w", from, err)
 			}
