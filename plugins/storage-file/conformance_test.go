@@ -234,7 +234,7 @@ func damageDerived(fs vfs.FS, store string, r *rand.Rand) error {
 		}
 		for _, e := range files {
 			name := store + "/" + l.Name + "/" + e.Name
-			if !strings.HasSuffix(e.Name, "index") && e.Name != "hint" && e.Name != "meta" {
+			if !isDerived(name) {
 				continue
 			}
 			if r.IntN(3) == 0 {
@@ -290,30 +290,8 @@ func memoryDir(t *testing.T) string {
 
 // The kit, on real files.
 func TestConformanceOnFiles(t *testing.T) {
-	n := 0
-	root := memoryDir(t)
-	fresh := func() (storage.Config, error) {
-		n++
-		return config(fmt.Sprintf("%s/store-%d", root, n)), nil
-	}
-	hooks := storagetest.Hooks{
-		Overwrite: func(_ context.Context, cfg storage.Config, id storage.LogID, batch []byte, at int, with []byte) error {
-			return change(vfs.OS{}, pathOf(cfg), id, batch, func(f vfs.File, pos int64) error {
-				_, err := f.WriteVecAt([][]byte{with}, pos+int64(at))
-				return err
-			})
-		},
-		Tear: func(_ context.Context, cfg storage.Config, id storage.LogID, batch []byte, keep int) error {
-			return change(vfs.OS{}, pathOf(cfg), id, batch, func(f vfs.File, pos int64) error {
-				return f.Truncate(pos + int64(keep))
-			})
-		},
-		DamageDerived: func(_ context.Context, cfg storage.Config, seed uint64) error {
-			return damageDerived(vfs.OS{}, pathOf(cfg), rand.New(rand.NewPCG(seed, 2)))
-		},
-	}
 	p := &provider{fs: vfs.OS{}, now: time.Now, logger: quiet()}
-	storagetesting.RunT(t, storagetest.Direct(p, fresh, hooks), storagetest.Options{})
+	storagetesting.RunT(t, storagetest.Direct(p, freshOnFiles(t), fileHooks()), storagetest.Options{})
 }
 
 var _ storage.Store = (*logstore.Store)(nil)

@@ -1,0 +1,94 @@
+package storagefile
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/plugin"
+	"github.com/brokerd/brokerd/sdk/plugin/plugintest"
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/storagetest"
+	"github.com/brokerd/brokerd/sdk/storage/storagetest/storagetesting"
+)
+
+// fileHooks reach what the plugin stores on real files.
+func fileHooks() storagetest.Hooks {
+	return storagetest.Hooks{
+		Overwrite: func(_ context.Context, cfg storage.Config, _ storage.LogID, batch []byte, at int, with []byte) error {
+			return storagetest.OverwriteInFiles(pathOf(cfg), batch, at, with)
+		},
+		Tear: func(_ context.Context, cfg storage.Config, _ storage.LogID, batch []byte, keep int) error {
+			return storagetest.TearInFiles(pathOf(cfg), batch, keep)
+		},
+		DamageDerived: func(_ context.Context, cfg storage.Config, seed uint64) error {
+			return storagetest.DamageFiles(pathOf(cfg), isDerived, seed)
+		},
+	}
+}
+
+// isDerived says whether a file can be made again from others.
+func isDerived(path string) bool {
+	name := filepath.Base(path)
+	return strings.HasSuffix(name, "index") || name == "hint" || name == "meta"
+}
+
+// freshOnFiles names another directory of a file system in memory each time.
+func freshOnFiles(t *testing.T) func() (storage.Config, error) {
+	n, root := 0, memoryDir(t)
+	return func() (storage.Config, error) {
+		n++
+		return config(fmt.Sprintf("%s/store-%d", root, n)), nil
+	}
+}
+
+// buildPlugin builds the plugin's program, as it is shipped: the race detector
+// looks at the same code in the tests that call it directly.
+func buildPlugin(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "brokerd-storage-file")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/brokerd-storage-file").CombinedOutput(); err != nil {
+		t.Fatalf("build the plugin: %v\n%s", err, out)
+	}
+	return path
+}
+
+// The whole kit, on the program as a broker starts it: each opening is a
+// process, which is killed with -9 and started again on the same files, and
+// whose files are torn and damaged in between. What no test without a machine
+// of its own can do to a process (loss of power, a full disk) runs in
+// TestConformanceInMemory, and nothing else is left out.
+//
+// Most of the time processes start, so that parts of the kit run side by side.
+func TestConformanceAsProcess(t *testing.T) {
+	const parts = 4
+	program := buildPlugin(t)
+	part, needs := map[string]int{}, map[string]storagetest.Abilities{}
+	for i, c := range storagetest.Cases() {
+		part[c.Name], needs[c.Name] = i%parts, c.Needs
+	}
+	for n := range parts {
+		t.Run(fmt.Sprint("part", n), func(t *testing.T) {
+			t.Parallel()
+			target := plugintest.Binary(plugintest.BinaryConfig{
+				Name:   "storage-file",
+				Launch: plugin.LaunchConfig{Path: program},
+				Fresh:  freshOnFiles(t),
+				Hooks:  fileHooks(),
+			})
+			report := storagetesting.RunT(t, target, storagetest.Options{
+				Filter:      func(name string) bool { return part[name] == n },
+				CaseTimeout: 2 * time.Minute, // the machine may be busy
+			})
+			for _, r := range report.Results {
+				if need := needs[r.Name]; r.Status == storagetest.NotApplicable && !need.LosePower && !need.Fill {
+					t.Errorf("%s did not run: %s", r.Name, r.Message)
+				}
+			}
+		})
+	}
+}
