@@ -45,7 +45,9 @@ func (f Fault) String() string {
 
 // Lead makes this replica the leader under Epoch, or tells a leader of a new
 // ISR. A lower epoch than the machine has seen is ignored; the same one changes
-// the ISR and nothing else; a higher one opens the log again.
+// the ISR and nothing else; a higher one opens the log again. The next one settles
+// what is under way; after one that was skipped, under which somebody else may have
+// written, whoever waits is told, and the log is read anew.
 type Lead struct {
 	Epoch    model.LeaderEpoch
 	ISR      []model.NodeID
