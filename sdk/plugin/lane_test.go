@@ -63,6 +63,10 @@ func (h heldStore) Flush(_ context.Context, handles []storage.Handle) []storage.
 	return make([]storage.FlushResult, len(handles))
 }
 
+func (h heldStore) Trim(_ context.Context, _ storage.Handle, to int64) (int64, error) {
+	return to, nil
+}
+
 func (h heldStore) Usage(context.Context) (storage.Usage, error) { return storage.Usage{}, nil }
 
 // wait returns when n more appends came.
@@ -187,6 +191,24 @@ func TestFlushComesAfterAppendsInFlight(t *testing.T) {
 	h.wait(t, 1)
 	if res := s.Flush(ctx, []storage.Handle{1})[0]; !errors.Is(res.Err, storage.ErrUnknown) {
 		t.Errorf("a flush that waits too long: %v, want unknown", res.Err)
+	}
+}
+
+// A trim that overtook appends in flight could empty the log that they are for.
+func TestTrimComesAfterAppendsInFlight(t *testing.T) {
+	h, s := connect(t)
+	r := newResults()
+	r.append(t.Context(), t, s, 1, 0, 100)
+	h.wait(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if start, err := s.Trim(ctx, 1, 1); !errors.Is(err, storage.ErrUnknown) {
+		t.Errorf("trim with an append in flight: %d, %v; want unknown when its time is over", start, err)
+	}
+	h.complete(1)
+	r.wait(t, 1)
+	if start, err := s.Trim(t.Context(), 1, 1); err != nil || start != 1 {
+		t.Errorf("trim: %d, %v", start, err)
 	}
 }
 

@@ -306,9 +306,10 @@ func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int3
 	return m.GetLeo(), errorFromProto(m.GetError())
 }
 
-// Trim implements storage.Store.
+// Trim implements storage.Store. It comes after the appends in flight: before
+// them it could find the log's end below the new log start, and move it there.
 func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, error) {
-	ctx, cancel, err := s.begin(ctx)
+	ctx, cancel, err := s.after(ctx, h)
 	defer cancel()
 	if err != nil {
 		return 0, err

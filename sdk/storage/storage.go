@@ -124,7 +124,8 @@ type Store interface {
 	// below may be kept for a while but are never read again, except those of the
 	// batch that `to` is inside of. At or below the log start it changes nothing.
 	// Above the LEO it empties the log and moves the LEO to `to` as well, in one
-	// atomic step: a follower starts so where its leader's log starts.
+	// atomic step: a follower starts so where its leader's log starts. Appends in
+	// flight on the handle are completed first.
 	Trim(ctx context.Context, h Handle, to int64) (logStart int64, err error)
 
 	// Retain drops from the log's start what the policy lets go, in the units

@@ -14,7 +14,7 @@ func pipelineCases() []Case {
 		{Name: "pipeline", About: "hundreds of appends in flight take effect in the order of the calls", run: pipeline},
 		{Name: "pipeline-order", About: "appends of one handle complete in the order of the calls, each once", run: pipelineOrder},
 		{Name: "pipeline-failure", About: "appends queued behind one that failed fail too, and nothing of them is stored", run: pipelineFailure},
-		{Name: "pipeline-change", About: "a flush or truncation comes after the appends that were in flight when it was called", run: pipelineChange},
+		{Name: "pipeline-change", About: "a flush, trim or truncation comes after the appends that were in flight when it was called", run: pipelineChange},
 	}
 }
 
@@ -143,6 +143,9 @@ func pipelineChange(e *env) {
 			}
 		}
 	}
+	// The appends come first: else the log ends below, and begins anew there.
+	start := b[110].BaseOffset
+	e.trim(r.Handle, start, start)
 	cut := b[120].BaseOffset
 	leo, err := e.store.Truncate(e.ctx, r.Handle, 1, cut)
 	e.must(err, "truncate with appends in flight")
@@ -156,7 +159,7 @@ func pipelineChange(e *env) {
 		e.failf("truncating to %d leaves the LEO at %d", cut, leo)
 	}
 	held := b[:countBelow(b, leo)]
-	e.checkLog(r.Handle, "truncated with appends in flight", 0, endOf(held, 0), held)
+	e.checkLog(r.Handle, "trimmed and truncated with appends in flight", start, endOf(held, 0), trimmed(held, start))
 	if endOf(held, 0) != leo {
 		e.failf("truncating gives LEO %d, but the log holds batches up to %d", leo, endOf(held, 0))
 	}
