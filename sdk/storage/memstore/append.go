@@ -174,7 +174,7 @@ func (s *Store) apply(a *appendOp) (storage.AppendResult, error) {
 	if err != nil {
 		return storage.AppendResult{}, err
 	}
-	if err := s.checkAppend(disk, req); err != nil {
+	if err := s.checkAppend(req); err != nil {
 		return storage.AppendResult{}, err
 	}
 	switch {
@@ -207,7 +207,7 @@ func (a *appendOp) flush() {
 }
 
 // checkAppend checks what a request asks for, apart from its place in the log.
-func (s *Store) checkAppend(disk *diskLog, req *storage.AppendRequest) error {
+func (s *Store) checkAppend(req *storage.AppendRequest) error {
 	if req.Require < storage.SurvivesUnset || req.Require > s.opt.Survives {
 		return storage.Errorf(storage.ErrInvalid, "the store cannot make an append survive level %d", req.Require)
 	}

@@ -196,7 +196,7 @@ func brokenPromises() []broken {
 			h.open = func(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult {
 				first := h.tracker.Open(ctx, specs)
 				for _, r := range first {
-					h.tracker.Close(ctx, []storage.Handle{r.Handle})
+					h.Close(ctx, []storage.Handle{r.Handle})
 				}
 				second := h.tracker.Open(ctx, specs)
 				for i := range second {

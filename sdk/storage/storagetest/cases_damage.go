@@ -192,7 +192,7 @@ func damageBlob(e *env) {
 
 func damageDerived(e *env) {
 	for round := range 6 {
-		h, b, base := e.stamped(round, 60)
+		_, b, base := e.stamped(round, 60)
 		leo := endOf(b, 0)
 		if round%2 == 0 || !e.target.Abilities().Kill {
 			e.must(e.store.Shutdown(e.ctx), "shut down")
@@ -202,7 +202,7 @@ func damageDerived(e *env) {
 		e.must(e.backing.DamageDerived(e.ctx, e.rng.Uint64()), "damage what is derived")
 		e.openStore()
 		r := e.log(round)
-		h = r.Handle
+		h := r.Handle
 		when := fmt.Sprintf("with what is derived damaged (%d)", round)
 		e.checkOpened(r, when, 0, leo, b)
 		for range 100 {

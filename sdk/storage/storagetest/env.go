@@ -246,7 +246,7 @@ func (e *env) tryAppend(req storage.AppendRequest) (storage.AppendResult, error)
 
 // append appends batches under their own leader epoch at base, and checks the
 // acknowledgement.
-func (e *env) append(h storage.Handle, base int64, batches ...made) storage.AppendResult {
+func (e *env) append(h storage.Handle, base int64, batches ...made) {
 	epoch := batches[len(batches)-1].LeaderEpoch
 	result, err := e.tryAppend(request(h, epoch, base, batches...))
 	e.must(err, fmt.Sprintf("append at %d", base))
@@ -259,7 +259,6 @@ func (e *env) append(h storage.Handle, base int64, batches ...made) storage.Appe
 	if result.Durable > result.LEO {
 		e.failf("append at %d: durable up to %d, above the LEO %d", base, result.Durable, result.LEO)
 	}
-	return result
 }
 
 // fill appends count random batches one by one from base on.
@@ -322,11 +321,11 @@ func (e *env) tryCheckLog(h storage.Handle, start, leo int64, want []made) error
 	}
 	if start > 0 {
 		if _, err := e.store.Read(e.ctx, storage.ReadRequest{Handle: h, Offset: start - 1, UpTo: leo, MaxBytes: 1}); !errors.Is(err, storage.ErrInvalid) {
-			return fmt.Errorf("a read at %d, below the log start %d: got %v, want class invalid", start-1, start, err)
+			return fmt.Errorf("a read at %d, below the log start %d: got %s, want class invalid", start-1, start, fmt.Sprint(err))
 		}
 	}
 	if _, err := e.store.Read(e.ctx, storage.ReadRequest{Handle: h, Offset: leo + 1, UpTo: leo + 2, MaxBytes: 1}); !errors.Is(err, storage.ErrInvalid) {
-		return fmt.Errorf("a read at %d, above the LEO %d: got %v, want class invalid", leo+1, leo, err)
+		return fmt.Errorf("a read at %d, above the LEO %d: got %s, want class invalid", leo+1, leo, fmt.Sprint(err))
 	}
 	return nil
 }
