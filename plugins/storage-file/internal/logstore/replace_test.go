@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -94,7 +95,7 @@ func TestJournalWithoutItsSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustStart(t, d.fs, testConfig("boot-1"))
-	if res := s.open(testID, 4); storage.Class(res.Err) != storage.ErrCorrupt {
+	if res := s.open(testID, 4); !errors.Is(res.Err, storage.ErrCorrupt) {
 		t.Errorf("open: %v", res.Err)
 	}
 	if after, err := d.fs.List(logDir()); err != nil || len(after) != len(before) {
