@@ -61,12 +61,12 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	return run.Wait()
 }
 
-// heapLimit is how large the garbage collector lets the process become before it
-// works harder: the budget, half of it for what waits to be collected, and what
-// the program itself needs.
+// heapLimit is how large the garbage collector lets the heap become before it
+// works harder: the budget, of which an eighth is for what waits to be collected,
+// and what the program itself needs.
 func heapLimit(memory int64) int64 {
 	const own = 64 << 20
-	return memory + memory/2 + own
+	return memory + own
 }
 
 // startError adds what to do to errors that people meet when they start.

@@ -24,13 +24,26 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// The parts of the memory budget, of memoryParts: what connections hold, and
-// what is on its way to the stores.
+// The parts of the memory budget, of memoryParts. What is left waits to be
+// collected.
 const (
-	memoryParts    = 4
-	memoryServer   = 3
-	memoryReplicas = 1
+	memoryParts = 16
+	// memoryServer is for what connections hold: requests, records that were read
+	// for fetches, replies.
+	memoryServer = 9
+	// memoryAppends is for batches on their way to the stores.
+	memoryAppends = 3
+	// memoryTails is for the ends of logs.
+	memoryTails = 2
+	// fetchShare is how many of the largest replies to a fetch memory holds: all
+	// clients share it, so that none is to take much of it at once.
+	fetchShare = 32
 )
+
+// fetchBytesMax bounds the reply to a fetch.
+func (b *Broker) fetchBytesMax() int {
+	return int(min(b.cfg.Server.FetchBytesMax, b.cfg.Memory/fetchShare))
+}
 
 func (b *Broker) controllerConfig() controller.Config {
 	c := controller.DefaultConfig()
@@ -87,8 +100,9 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 func (b *Broker) newManager(stores []*pluginhost.Store, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
 	cfg := replica.DefaultConfig()
 	cfg.NodeID = model.NodeID(b.cfg.NodeID)
-	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryReplicas
-	cfg.FetchBytes = int(b.cfg.Server.FetchBytesMax)
+	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryAppends
+	cfg.TailBytes = b.cfg.Memory / memoryParts * memoryTails
+	cfg.FetchBytes = b.fetchBytesMax()
 	settings := replica.DefaultBroker()
 	settings.Static = b.cfg.TopicDefaults()
 	settings.Flush = map[config.FlushPolicy]partition.FlushPolicy{
@@ -122,7 +136,7 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager) (*server
 	edge := api.Config{
 		NodeID:           model.NodeID(b.cfg.NodeID),
 		AutoCreateTopics: b.cfg.Topics.AutoCreate,
-		FetchBytesMax:    int(b.cfg.Server.FetchBytesMax),
+		FetchBytesMax:    b.fetchBytesMax(),
 		FetchSessionsMax: b.cfg.Server.FetchSessionsMax,
 		Properties:       properties,
 	}

@@ -245,17 +245,28 @@ func (l *loader) told(origin, name string, err error) error {
 	return fmt.Errorf("%s: %s: %w", origin, name, err)
 }
 
-// fitMemory lowers the largest request to what a small memory can hold, unless
-// the operator said how large it is: then it is for them to change.
+// fitMemory lowers the largest request and the number of connections to what a
+// small memory can hold, unless the operator said how large they are: then it is
+// for them to change.
 func (l *loader) fitMemory() {
-	const name = "socket.request.max.bytes"
-	fits := l.out.Memory / RequestMemoryShare
+	server := &l.out.Server
+	if n := l.out.Memory / RequestMemoryShare; server.RequestBytesMax > n && l.fits("socket.request.max.bytes", n) {
+		server.RequestBytesMax = n
+	}
+	if n := l.out.Memory / ConnectionMemoryBytes; int64(server.ConnectionsMax) > n && l.fits("max.connections", n) {
+		server.ConnectionsMax = int(n)
+	}
+}
+
+// fits replaces the value of a setting that nobody set, and says whether it did.
+func (l *loader) fits(name string, n int64) bool {
 	for i, v := range l.out.Values {
-		if v.Name == name && v.Default() && l.out.Server.RequestBytesMax > fits {
-			l.out.Server.RequestBytesMax = fits
-			l.out.Values[i].Value = strconv.FormatInt(fits, 10)
+		if v.Name == name && v.Default() {
+			l.out.Values[i].Value = strconv.FormatInt(n, 10)
+			return true
 		}
 	}
+	return false
 }
 
 // validate says of each problem where the value came from.

@@ -61,6 +61,10 @@ func (c Config) problems() []problem {
 // there is an answer to hold too, and there are other connections.
 const RequestMemoryShare = 5
 
+// ConnectionMemoryBytes is how much memory there is to be for each connection that
+// may be open.
+const ConnectionMemoryBytes = 64 << 10
+
 // memoryBytesMin is what a broker needs to answer one large request at all.
 const memoryBytesMin = 16 << 20
 

@@ -20,7 +20,7 @@ type Config struct {
 	// connection.
 	MaxRequestBytes int32
 	// MaxConnections is how many there may be at once; further ones are closed.
-	// The memory budget may allow fewer: half of it is for connections.
+	// The memory budget may allow fewer: a third of it is for connections.
 	MaxConnections int
 	// MaxInFlight is how many requests of one connection may be without reply.
 	MaxInFlight int

@@ -36,6 +36,7 @@ type conn struct {
 	own  int64     // free bytes of the connection's own memory
 
 	failed   bool // closed at once, without sending what waits
+	ended    bool // its last reply was sent
 	draining bool // no further request is begun
 	reason   CloseReason
 	why      error
@@ -97,8 +98,38 @@ func (c *conn) run(serve context.Context) {
 	c.read(ctx, reading, &wg)
 	close(c.replies)
 	wg.Wait()
+	c.linger()
 	_ = c.nc.Close() // fail may have closed it before
 	c.report()
+}
+
+// end is for after the last reply: no more is sent, and nothing more is read but
+// to linger.
+func (c *conn) end(reason CloseReason, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.endLocked(reason, why)
+	c.cancel()
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // fails only where it is closed
+}
+
+// lingerMax bounds how long a client may take to close in its turn.
+const lingerMax = time.Second
+
+// linger lets the client read what was sent before a connection that the server
+// ends is closed: a close with bytes unread resets it, and takes replies from the
+// client that it has not read yet.
+func (c *conn) linger() {
+	c.mu.Lock()
+	wanted := !c.failed && (c.reason == ClosedByHandler || c.reason == ClosedProtocol)
+	c.mu.Unlock()
+	half, ok := c.nc.(interface{ CloseWrite() error })
+	if !wanted || !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerMax)) // fails only where it is closed
+	_, _ = io.Copy(io.Discard, c.nc)                    // until it closes, or time is up
 }
 
 func (c *conn) report() {

@@ -23,10 +23,13 @@
 //
 // A small request or reply needs only its connection's own part, so that it never
 // waits for others. A large request is given memory as its bytes arrive, in steps
-// of four times what did, never what it announces. Before a Fetch is begun its
-// connection has memory for as much as its last one took, which is revoked when
-// others need it and no records come; every reply is encoded when there is memory
-// for it.
+// of four times what did, never what it announces. A Fetch has memory for records
+// before it reads them (wire.Call.Room): at most firstFetchBytes at first, and then
+// twice what the one before took, so that only those who read what they are sent come
+// to hold much. It is given less where there is less, and waits in line for one batch
+// only, holding nothing meanwhile. Records are sent from where they were read to. A
+// Fetch that has some and waits for more is answered when others wait for memory.
+// Every other reply is encoded when there is memory for it.
 //
 // Half of the shared part is for tried connections alone: those that have moved as
 // many bytes, in requests and replies that came through whole, as they ask for.
@@ -51,6 +54,10 @@
 //   - Requests that block each other, or Fetches that wait for records, keep
 //     nobody waiting for long (TestParallelLargeRequests,
 //     TestWaitingFetchesStarveNobody).
+//   - What a Fetch reserved is held until its reply is sent, and no longer
+//     (TestRoom); a frame of several parts is what the codec makes of it as a whole
+//     (TestSplice).
+//   - The last reply before a close arrives (TestLastReplyIsNotLost).
 //   - A panic in a handler costs its connection only (TestPanic).
 //   - After Run nothing is left: goroutines, sockets, acquired memory (every test).
 package server

@@ -236,5 +236,6 @@ func (c *client) closed() []byte {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatal("the connection was not closed")
 	}
+	_ = c.Close()
 	return b
 }

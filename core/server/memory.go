@@ -22,7 +22,10 @@ const (
 	progressBytes = 16 << 10
 	// overdraftShare is the part of the budget for replies that wait for memory
 	// though they are made already.
-	overdraftShare = 8
+	overdraftShare = 16
+	// connectionsShare is the part of the budget that connections take at most by
+	// being open.
+	connectionsShare = 3
 	// patience is how many stall timeouts the line may stand still before
 	// requests that block each other are broken up.
 	patience = 2
@@ -74,7 +77,7 @@ func (h hold) minus(o hold) hold {
 
 func newPool(budget *memory.Budget, cfg Config) *pool {
 	total := budget.Total()
-	maxConns := int(min(int64(cfg.MaxConnections), total/2/connectionBytes))
+	maxConns := int(min(int64(cfg.MaxConnections), total/connectionsShare/connectionBytes))
 	overdraft := total / overdraftShare
 	shared := total - overdraft - int64(maxConns)*connectionBytes
 	return &pool{
@@ -161,8 +164,11 @@ func (p *pool) shortage() shortage {
 			s.first = *w
 		}
 	}
+	// What the untried want beyond their lane's room, the others have no part in.
+	room := p.untried.Total() - p.untried.Used()
+	s.wanted.shared -= max(0, s.wanted.untried-room)
 	s.wanted.shared -= p.shared.Total() - p.shared.Used()
-	s.wanted.untried -= p.untried.Total() - p.untried.Used()
+	s.wanted.untried -= room
 	return s
 }
 

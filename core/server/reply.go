@@ -229,7 +229,7 @@ func (c *conn) send(batch []*reply) {
 	for _, r := range batch {
 		out = append(out, r.frame...)
 	}
-	sent := !c.isFailed() && c.sendAll(out)
+	sent := !c.sendsNoMore() && c.sendAll(out)
 	for _, r := range batch {
 		served := Served{Listener: c.from.Listener, Key: r.header.Key, Version: r.header.Version,
 			Duration: time.Since(r.since), BytesIn: r.bytesIn, BytesOut: r.size}
@@ -239,14 +239,14 @@ func (c *conn) send(batch []*reply) {
 		c.done(r, sent)
 	}
 	if last := batch[len(batch)-1]; last.close {
-		c.fail(ClosedByHandler, last.why)
+		c.end(ClosedByHandler, last.why)
 	}
 }
 
-func (c *conn) isFailed() bool {
+func (c *conn) sendsNoMore() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failed
+	return c.failed || c.ended
 }
 
 // sendAll writes everything, as long as the client takes some of it in time.

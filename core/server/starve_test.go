@@ -319,7 +319,8 @@ func (h *honestClient) run(ctx context.Context, addr string, known func()) {
 			if nc, err = net.Dial("tcp", addr); err != nil {
 				return
 			}
-			defer context.AfterFunc(ctx, func() { _ = nc.Close() })()
+			this := nc
+			defer context.AfterFunc(ctx, func() { _ = this.Close() })()
 		}
 		if err := h.roundTrip(nc); err != nil {
 			if ctx.Err() != nil {

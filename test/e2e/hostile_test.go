@@ -19,10 +19,14 @@ import (
 // hostileClients is how many of each kind attack at once.
 const hostileClients = 500
 
+// announcedBytes is the size of a request that is never sent whole: nearly the
+// largest that the budget allows.
+const announcedBytes = 50 << 20
+
 // TestHostileClientsStayWithinTheBudget lets 500 clients trickle frames that
-// they announce at 100 MiB, and 500 ask for records and never read the answers.
-// Memory stays within the budget and what it takes to keep it, and other clients
-// are served meanwhile.
+// they announce at 50 MiB, and 500 ask for records and never read the answers.
+// Memory stays within the budget and what the program itself takes, and other
+// clients are served meanwhile.
 func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 	const budget = 256 << 20
 	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_MEMORY=256MiB", "BROKERD_ADVERTISED_LISTENERS="}, "--flush", "interval")
@@ -32,7 +36,7 @@ func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 		big[i] = &kgo.Record{Key: []byte("k"), Value: make([]byte, 500_000)}
 	}
 	franzProduce(t, b.addr(), "wanted", "none", big)
-	before := rss(t, b)
+	before := memoryOf(t, b, "VmRSS:")
 
 	stop := make(chan struct{})
 	var tricklers sync.WaitGroup
@@ -44,7 +48,7 @@ func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 		deaf := dial(t, b.addr())
 		askAndNeverRead(t, deaf, i)
 	}
-	peak, slowest := 0, time.Duration(0)
+	slowest := time.Duration(0)
 	c := newClient(t, b.addr(), kgo.DefaultProduceTopic("wanted"))
 	ctx := testContext(t, 2*time.Minute)
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
@@ -53,17 +57,15 @@ func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 			t.Fatalf("another client is not served: %v\n%s", err, b.tail())
 		}
 		slowest = max(slowest, time.Since(start))
-		peak = max(peak, rss(t, b))
 	}
+	peak := memoryOf(t, b, "VmHWM:")
 	t.Logf("clients=%d rss_before=%d MiB rss_peak=%d MiB budget=%d MiB slowest_produce=%s",
 		2*hostileClients, before>>20, peak>>20, budget>>20, slowest)
-	// The budget is for requests, responses and caches; the rest of the process is
-	// what it had before, and what waits for the garbage collector, which is told
-	// to let that be half of the budget.
-	if limit := before + budget + budget/2; peak > limit {
+	const own = 128 << 20 // as docs/operators.md promises
+	if limit := budget + own; peak > limit {
 		t.Errorf("resident memory rose to %d MiB, limit %d MiB", peak>>20, limit>>20)
 	}
-	if slowest > 5*time.Second {
+	if slowest > 2*time.Second { // it is a tenth of that, where the machine is not busy
 		t.Errorf("another client waited %s", slowest)
 	}
 }
@@ -78,11 +80,11 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// trickle announces a produce request of 100 MiB and sends it a little at a
+// trickle announces a produce request of announcedBytes and sends it a little at a
 // time, as fast as it is taken in the beginning.
 func trickle(c net.Conn, stop <-chan struct{}) {
 	header := kmsg.NewRequestFormatter(kmsg.FormatterClientID("hostile")).AppendRequest(nil, kmsg.NewPtrProduceRequest(), 1)
-	_, _ = c.Write(binary.BigEndian.AppendUint32(nil, 100<<20))
+	_, _ = c.Write(binary.BigEndian.AppendUint32(nil, announcedBytes))
 	_, _ = c.Write(header[4:18])
 	chunk := make([]byte, 64<<10)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -119,15 +121,16 @@ func askAndNeverRead(t *testing.T, c net.Conn, n int) {
 	_, _ = c.Write(out)
 }
 
-// rss is the resident memory of the broker, without its plugins, in bytes.
-func rss(t *testing.T, b *broker) int {
+// memoryOf is the resident memory of the broker, without its plugins, in bytes:
+// VmRSS as it is, VmHWM at its highest.
+func memoryOf(t *testing.T, b *broker, which string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == which {
 			kib, err := strconv.Atoi(f[1])
 			if err != nil {
 				t.Fatal(err)
@@ -135,6 +138,6 @@ func rss(t *testing.T, b *broker) int {
 			return kib << 10
 		}
 	}
-	t.Fatal("no VmRSS in /proc")
+	t.Fatalf("no %s in /proc", which)
 	return 0
 }
