@@ -30,8 +30,8 @@ type Config struct {
 	StoreTimeout time.Duration
 	// OpenTimeout is that of opening logs, which may recover them.
 	OpenTimeout time.Duration
-	// OpenWait is how long a query waits for a log that is being opened; zero: it
-	// doesn't.
+	// OpenWait is how long a call with queries waits for logs that are being
+	// opened; zero: it doesn't.
 	OpenWait time.Duration
 	// AppendTimeout stands in where an append has no timeout of its own.
 	AppendTimeout time.Duration

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/model"
@@ -16,11 +17,15 @@ import (
 // noOffset is the answer when no record qualifies.
 var noOffset = model.OffsetAnswer{Offset: -1, Timestamp: -1, LeaderEpoch: model.NoEpoch}
 
-// Offsets implements model.Partitions.
+// Offsets implements model.Partitions. All queries together wait Config.OpenWait
+// for logs that are being opened, and Config.StoreTimeout for their stores.
 func (m *Manager) Offsets(ctx context.Context, qs []model.OffsetQuery) []model.OffsetAnswer {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.OpenWait+m.cfg.StoreTimeout)
+	defer cancel()
+	until := m.deps.Clock.Now().Add(m.cfg.OpenWait)
 	out := make([]model.OffsetAnswer, len(qs))
 	for i := range qs {
-		a, err := m.offset(ctx, &qs[i])
+		a, err := m.offset(ctx, &qs[i], until)
 		if err != nil {
 			a = noOffset
 			a.Err = err
@@ -30,12 +35,13 @@ func (m *Manager) Offsets(ctx context.Context, qs []model.OffsetQuery) []model.O
 	return out
 }
 
-// EpochEnds implements model.Partitions.
+// EpochEnds implements model.Partitions. It waits as Offsets does.
 func (m *Manager) EpochEnds(ctx context.Context, qs []model.EpochQuery) []model.EpochAnswer {
+	until := m.deps.Clock.Now().Add(m.cfg.OpenWait)
 	out := make([]model.EpochAnswer, len(qs))
 	for i, q := range qs {
 		out[i].EpochEnd = model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}
-		_, v, err := m.served(ctx, q.Partition)
+		_, v, err := m.served(ctx, q.Partition, until)
 		if err == nil {
 			out[i].EpochEnd, err = v.EpochEnd(q.CurrentEpoch, q.Epoch)
 		}
@@ -44,9 +50,9 @@ func (m *Manager) EpochEnds(ctx context.Context, qs []model.EpochQuery) []model.
 	return out
 }
 
-// served returns a replica and its view, having waited a while for its log to
-// be opened.
-func (m *Manager) served(ctx context.Context, p model.Partition) (*replica, *view, error) {
+// served returns a replica and its view, having waited for its log to be opened,
+// for no longer than until.
+func (m *Manager) served(ctx context.Context, p model.Partition, until time.Time) (*replica, *view, error) {
 	r, err := m.find(p)
 	if err != nil {
 		return nil, nil, err
@@ -55,13 +61,14 @@ func (m *Manager) served(ctx context.Context, p model.Partition) (*replica, *vie
 	if v.Status == partition.StatusServing {
 		return r, v, nil
 	}
-	if m.cfg.OpenWait <= 0 {
+	left := until.Sub(m.deps.Clock.Now())
+	if left <= 0 {
 		return r, v, v.Serving()
 	}
 	w := newWatcher()
 	r.watch(w)
 	defer r.unwatch(w)
-	fire, stop := m.deps.Clock.NewTimer(m.cfg.OpenWait)
+	fire, stop := m.deps.Clock.NewTimer(left)
 	defer stop()
 	for {
 		v = r.view.Load()
@@ -79,8 +86,8 @@ func (m *Manager) served(ctx context.Context, p model.Partition) (*replica, *vie
 }
 
 // offset answers one query by time. (KIP-79, KIP-207, KIP-734)
-func (m *Manager) offset(ctx context.Context, q *model.OffsetQuery) (model.OffsetAnswer, error) {
-	r, v, err := m.served(ctx, q.Partition)
+func (m *Manager) offset(ctx context.Context, q *model.OffsetQuery, until time.Time) (model.OffsetAnswer, error) {
+	r, v, err := m.served(ctx, q.Partition, until)
 	if err != nil {
 		return noOffset, err
 	}
@@ -110,8 +117,6 @@ func (m *Manager) offset(ctx context.Context, q *model.OffsetQuery) (model.Offse
 
 // byTime finds the batch in the store, then the record in the batch.
 func (m *Manager) byTime(ctx context.Context, r *replica, v *view, q storage.TimestampQuery) (model.OffsetAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
-	defer cancel()
 	found, ok, err := r.dir.Store.FindTimestamp(ctx, q)
 	if err != nil {
 		return noOffset, m.queryFailed(ctx, r, v, err)
