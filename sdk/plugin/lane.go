@@ -47,11 +47,14 @@ type call struct {
 // queue is the appends of one handle that have not completed, oldest first, and
 // barriers among them.
 type queue struct {
-	calls []*call
+	handle storage.Handle
+	calls  []*call
 	// busy: somebody is calling completions of this queue.
 	busy bool
 	// broken is what later appends fail with, after one had an unknown outcome.
 	broken error
+	// retired: nobody will use the handle again. The queue goes when it is empty.
+	retired bool
 }
 
 // lane is the client's side of the stream Data. Any goroutine may submit.
@@ -173,7 +176,7 @@ func (l *lane) submit(ctx context.Context, c *call, limit time.Duration) error {
 	}
 	if c.req.kind == kindAppend {
 		if c.queue = l.queues[c.req.handle]; c.queue == nil {
-			c.queue = &queue{}
+			c.queue = &queue{handle: c.req.handle}
 			l.queues[c.req.handle] = c.queue
 		}
 		if err == nil {
@@ -373,6 +376,9 @@ func (l *lane) drain(q *queue) {
 	q.busy = false
 	if len(q.calls) == 0 {
 		q.calls = nil
+		if q.retired {
+			delete(l.queues, q.handle)
+		}
 	}
 	l.mu.Unlock()
 }
@@ -415,12 +421,18 @@ func (l *lane) handles() []storage.Handle {
 	return out
 }
 
-// forget drops what is kept of a handle that nobody will use again.
+// forget drops what is kept of a handle that nobody will use again, once its
+// appends in flight have completed.
 func (l *lane) forget(h storage.Handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if q := l.queues[h]; q != nil && len(q.calls) == 0 && !q.busy {
+	q := l.queues[h]
+	switch {
+	case q == nil:
+	case len(q.calls) == 0 && !q.busy:
 		delete(l.queues, h)
+	default:
+		q.retired = true
 	}
 }
 

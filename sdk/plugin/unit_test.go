@@ -201,3 +201,30 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 		t.Error("success became an error")
 	}
 }
+
+// A handle that is replaced while its appends are in flight leaves nothing
+// behind once they have completed.
+func TestQueueGoesWithItsHandle(t *testing.T) {
+	l := newLane()
+	var errs []error
+	submit := func() *call {
+		c := &call{
+			req:  request{head: head{kind: kindAppend, handle: 7}},
+			done: func(a answer) { errs = append(errs, a.err) },
+		}
+		if err := l.submit(t.Context(), c, 0); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first, second := submit(), submit()
+	l.forget(7)
+	l.complete(answer{head: head{kind: kindAppend | kindAnswer, seq: first.req.seq}})
+	if len(l.queues) != 1 {
+		t.Errorf("%d queues with an append in flight", len(l.queues))
+	}
+	l.expire(second, context.Canceled)
+	if len(l.queues) != 0 || len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], storage.ErrUnknown) {
+		t.Errorf("%d queues and completions %v after the last", len(l.queues), errs)
+	}
+}
