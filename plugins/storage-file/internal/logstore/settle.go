@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -227,7 +228,8 @@ func (s *Store) createFile(name string, content []byte) (vfs.File, error) {
 }
 
 // create makes a new log's directory. A crash before the end leaves a
-// directory that recovers as an empty log.
+// directory that recovers as an empty log. After an error the caller lets go of
+// what is open.
 func (l *log) create(dir string) error {
 	fs := l.store.fs
 	if err := fs.Mkdir(dir); err != nil {
@@ -242,10 +244,9 @@ func (l *log) create(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Sync(); err != nil {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("sync meta: %w", err)
 	}
-	_ = f.Close() // it was synced
 	seg, err := segment.Create(fs, dir, 0)
 	if err != nil {
 		return err
@@ -258,7 +259,6 @@ func (l *log) create(dir string) error {
 		err = fs.SyncDir(path.Dir(dir))
 	}
 	if err != nil {
-		seg.Release()
 		return fmt.Errorf("make log: %w", err)
 	}
 	l.publish()
