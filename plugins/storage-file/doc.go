@@ -8,7 +8,7 @@
 // the broker's core. docs/storage-file-format.md draws what lies on the disk.
 //
 // What it promises is package storage's contract; it is held to it by the
-// conformance kit (conformance_test.go), and to surviving a kill or a loss of
-// power at every single change of the file system (internal/logstore,
-// crash_test.go).
+// conformance kit, called directly (conformance_test.go) and as a process that
+// is killed (binary_test.go), and to surviving a kill or a loss of power at
+// every single change of the file system (internal/logstore, crash_test.go).
 package storagefile

@@ -25,9 +25,15 @@
 //     (crash_test.go).
 //   - Completions of a log are called once, in the order of the appends, and
 //     with no lock held (append_test.go).
-//   - Bytes returned by a read passed their CRC in this life of the process
-//     (damage_test.go).
+//   - Bytes returned by a read, and headers by a scan, passed their CRC in this
+//     life of the process. What no CRC covers was checked against the neighbours
+//     and the epochs that were noted (damage_test.go).
 //   - No bytes below the recovery point are ever cut (damage_test.go).
+//   - Indexes are hints: whatever they hold, the log opens and is read right
+//     (index_test.go).
+//   - A replacement is durable when it returns, and removes nothing before all
+//     that takes its place is there (replace_test.go, crash_test.go).
+//   - A call that finds no room leaves the log as it was (fault_test.go).
 //   - After a failed sync the log is used no more until it is opened again, and
 //     what was not known to be on the disk is written again (fault_test.go).
 package logstore
