@@ -66,7 +66,7 @@ func TestFetchReadsWhatThereIsRoomFor(t *testing.T) {
 		} {
 			r := &tightRoom{free: c.free}
 			got, bytes := 0, 0
-			for _, p := range f.Fetch(t.Context(), fetchInto(r, c.max, c.max, time.Minute)) {
+			for _, p := range f.Fetch(t.Context(), fetchInto(r, c.max, min(c.max, 20*len(value)), time.Minute)) {
 				if p.Err != nil {
 					t.Fatalf("%s: %v", c.name, p.Err)
 				}
