@@ -32,6 +32,7 @@ func TestManyQueriesWaitNoLongerThanOne(t *testing.T) {
 		store := newRestartable(t, memstore.Options{})
 		c := newCluster(t, topicRecords(testTopic, "orders", partitions)...)
 		cfg := testConfig()
+		cfg.Limits.BackoffMin, cfg.Limits.BackoffMax = time.Second, time.Second
 		store.kill()
 		f := start(t, store, c, cfg, func(d *Deps) { d.Directories[0].Store = silent{store} })
 		took := func(what string, want time.Duration, ask func() int) {
