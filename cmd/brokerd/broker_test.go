@@ -136,7 +136,7 @@ func TestNewcomer(t *testing.T) {
 	if !strings.Contains(out, "setting   segment.bytes=2097152\n") || !strings.Contains(out, "not replicated") {
 		t.Errorf("described: %s", out)
 	}
-	out, _ = call("", exitOK, "topic", "delete", "orders")
+	out, _ = call("", exitOK, "topic", "delete", "orders", "--yes")
 	check(out, "deleted orders\n")
 }
 
@@ -157,7 +157,8 @@ func TestClusterMistakes(t *testing.T) {
 		{"topic alter t -p 1", "", exitRefused, "raise partitions of t"},
 		{"topic alter nosuch -p 2", "", exitNotFound, "there is no such topic"},
 		{"topic describe nosuch", "", exitNotFound, "describe nosuch: there is no such topic; `brokerd topic list` shows"},
-		{"topic delete nosuch", "", exitNotFound, "there is no such topic"},
+		{"topic delete orders", "", exitUsage, "add --yes"},
+		{"topic delete nosuch --yes", "", exitNotFound, "there is no such topic"},
 		{"consume -t nosuch", "", exitNotFound, "there is no such topic"},
 		{"consume -t t -p 5", "", exitNotFound, "there is no partition 5"},
 		{"consume -t t --offset 5", "", exitNotFound, "there is no offset 5"},
@@ -197,8 +198,8 @@ func TestPluginCommands(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, "storage-file") || !strings.Contains(out, "built in") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
-	code, out, errs = call(t, "", "plugin", "check", "storage-file")
-	if code != exitOK || !strings.Contains(out, "plugin    storage-file") || !strings.Contains(out, "sha256") || !strings.Contains(out, "\npath ") {
+	code, out, errs = call(t, "", "plugin", "check", "storage-file", "--only", "append")
+	if code != exitOK || !strings.Contains(out, "plugin    storage-file") || !strings.Contains(out, "sha256") || !strings.Contains(out, "\npath ") || !strings.Contains(out, " passed, 0 failed") {
 		t.Errorf("code %d, %s%s", code, out, errs)
 	}
 	code, _, errs = call(t, "", "plugin", "check", "nosuch")

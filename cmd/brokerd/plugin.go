@@ -1,25 +1,16 @@
 package main
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/brokerd/brokerd/sdk/plugin"
-	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 func newPlugin(c *console) *cobra.Command {
@@ -119,94 +110,4 @@ func pluginFiles(dir string) ([]string, error) {
 		}
 	}
 	return out, nil
-}
-
-const pluginCheckTimeout = 30 * time.Second
-
-func newPluginCheck(c *console) *cobra.Command {
-	var dir string
-	cmd := &cobra.Command{
-		Use:   "check NAME",
-		Short: "Start a plugin and say what it answers",
-		Long: `Starts a plugin as a broker does, agrees with it on the version of the contract,
-asks what it is, and stops it. It opens no store. The checksum that it prints can
-be pinned in plugins.checksums.`,
-		Example: `  brokerd plugin check storage-file
-  brokerd plugin check storage-s3 --dir /usr/lib/brokerd/plugins`,
-		Args: oneArg("a plugin"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			launch := plugin.LaunchConfig{Logger: slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-			if dir != "" {
-				launch.Path = filepath.Join(dir, args[0])
-			} else if _, ok := builtinPlugins()[args[0]]; !ok {
-				return unknownPlugin(args[0])
-			} else {
-				launch.Args = builtinArguments()[args[0]]
-			}
-			return c.checkPlugin(cmd.Context(), launch)
-		},
-	}
-	cmd.Flags().StringVar(&dir, "dir", "", "the directory of plugins; empty: the built-in ones")
-	return cmd
-}
-
-func (c *console) checkPlugin(ctx context.Context, launch plugin.LaunchConfig) error {
-	ctx, cancel := context.WithTimeout(ctx, pluginCheckTimeout)
-	defer cancel()
-	p, err := plugin.Launch(ctx, launch)
-	if err != nil {
-		return err
-	}
-	defer p.Kill()
-	info, err := p.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("ask the plugin what it is: %w", err)
-	}
-	if launch.Path != "" && filepath.Base(launch.Path) != info.Name {
-		return fmt.Errorf("the file is named %s and the plugin says that it is %s; rename the file", filepath.Base(launch.Path), info.Name)
-	}
-	sum, err := checksum(launch.Path)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(c.out, "plugin    %s %s\nabout     %s\ncontract  storage, version %d\nsha256    %s\n\n", info.Name, info.Version, info.About, plugin.ProtocolVersion, sum)
-	if err != nil {
-		return err
-	}
-	return c.showSettings(info.Settings)
-}
-
-func (c *console) showSettings(settings []storage.Setting) error {
-	rows := make([][]string, 0, len(settings))
-	for _, s := range settings {
-		about := s.About
-		if s.Secret {
-			about += " (secret)"
-		}
-		rows = append(rows, []string{s.Name, s.Default, about})
-	}
-	return writeTable(c.out, []string{"setting", "default", "about"}, rows)
-}
-
-func checksum(path string) (string, error) {
-	if path == "" {
-		own, err := os.Executable()
-		if err != nil {
-			return "", fmt.Errorf("find this program: %w", err)
-		}
-		path = own
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("find the plugin: %w", err)
-		}
-		return "", fmt.Errorf("read the plugin: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("read the plugin: %w", err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

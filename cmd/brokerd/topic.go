@@ -174,7 +174,11 @@ func newTopicDelete(c *console) *cobra.Command {
   brokerd topic delete orders payments --yes`,
 		Args: someArgs("a topic"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.inTerminal && !yes && !c.confirm("Delete "+strings.Join(args, ", ")+" and all records?") {
+			switch {
+			case yes:
+			case !c.inTerminal:
+				return usagef(cmd, "nothing was deleted: there is nobody to ask, so add --yes")
+			case !c.confirm("Delete " + strings.Join(args, ", ") + " and all records?"):
 				return errors.New("nothing was deleted; answer y, or add --yes")
 			}
 			admin, err := at.admin(cmd.Context())
