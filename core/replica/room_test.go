@@ -65,14 +65,14 @@ func TestFetchReadsWhatThereIsRoomFor(t *testing.T) {
 			{"less than a batch is free", 10, 100, 1, 2},
 		} {
 			r := &tightRoom{free: c.free}
-			got, bytes := 0, 0
+			bytes := 0
 			for _, p := range f.Fetch(t.Context(), fetchInto(r, c.max, min(c.max, 20*len(value)), time.Minute)) {
 				if p.Err != nil {
 					t.Fatalf("%s: %v", c.name, p.Err)
 				}
 				bytes += len(p.Data)
 			}
-			got = bytes / one
+			got := bytes / one
 			if got != c.batches || bytes > max(r.size, one) || len(r.waits) != c.waits {
 				t.Errorf("%s, tails %d: %d batches of %d bytes in room for %d, waited for %v", c.name, tails, got, bytes, r.size, r.waits)
 			}
