@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 		deaf := dial(t, b.addr())
 		askAndNeverRead(t, deaf, i)
 	}
-	slowest := time.Duration(0)
+	var took []time.Duration
 	c := newClient(t, b.addr(), kgo.DefaultProduceTopic("wanted"))
 	ctx := testContext(t, 2*time.Minute)
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
@@ -56,17 +57,19 @@ func TestHostileClientsStayWithinTheBudget(t *testing.T) {
 		if err := c.ProduceSync(ctx, &kgo.Record{Value: []byte("served")}).FirstErr(); err != nil {
 			t.Fatalf("another client is not served: %v\n%s", err, b.tail())
 		}
-		slowest = max(slowest, time.Since(start))
+		took = append(took, time.Since(start))
 	}
+	slices.Sort(took)
+	most, slowest := took[len(took)*99/100], took[len(took)-1]
 	peak := memoryOf(t, b, "VmHWM:")
-	t.Logf("clients=%d rss_before=%d MiB rss_peak=%d MiB budget=%d MiB slowest_produce=%s",
-		2*hostileClients, before>>20, peak>>20, budget>>20, slowest)
+	t.Logf("clients=%d rss_before=%d MiB rss_peak=%d MiB budget=%d MiB produces=%d p99=%s slowest=%s",
+		2*hostileClients, before>>20, peak>>20, budget>>20, len(took), most, slowest)
 	const own = 128 << 20 // as docs/operators.md promises
 	if limit := budget + own; peak > limit {
 		t.Errorf("resident memory rose to %d MiB, limit %d MiB", peak>>20, limit>>20)
 	}
-	if slowest > 2*time.Second { // it is a tenth of that, where the machine is not busy
-		t.Errorf("another client waited %s", slowest)
+	if most > time.Second || slowest > 5*time.Second {
+		t.Errorf("another client waited %s, and in 99 of 100 cases up to %s", slowest, most)
 	}
 }
 
