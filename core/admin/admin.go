@@ -20,6 +20,9 @@ const drainTimeout = time.Second
 // headerBytesMax bounds a request's headers.
 const headerBytesMax = 16 << 10
 
+// ErrListen says that the address could not be bound.
+var ErrListen = errors.New("listen for admin on")
+
 // Deps is what the listener shows. The functions are called concurrently.
 type Deps struct {
 	// Status must return when its context ends.
@@ -46,7 +49,7 @@ func New(address string, deps Deps) *Server { return &Server{address: address, d
 func (s *Server) Listen() error {
 	l, err := net.Listen("tcp", s.address)
 	if err != nil {
-		return fmt.Errorf("listen for admin on %s: %w", s.address, err)
+		return fmt.Errorf("%w %s: %w", ErrListen, s.address, err)
 	}
 	s.listener = l
 	return nil

@@ -56,6 +56,7 @@ type Broker struct {
 	hostname string
 	parts    *stages
 	plugins  *plugins
+	troubles *troubles
 
 	ready chan struct{}
 	// now is what Run has put together so far.
@@ -68,7 +69,9 @@ type assembly struct {
 	quorum    *quorum.Node
 	replicas  *replica.Manager
 	listeners []admin.ListenerStatus
-	waiting   string // what the start waits for; "" once clients are served
+	// directories are the stores' own.
+	directories []model.DirectoryID
+	waiting     string // what the start waits for; "" once clients are served
 }
 
 // New makes a broker. It touches nothing yet.
@@ -90,6 +93,7 @@ func New(cfg config.Loaded, deps Deps) (*Broker, error) {
 		metrics: telemetry.NewMetrics(), parts: newStages(deps.Logger), ready: make(chan struct{}),
 	}
 	b.plugins = newPlugins(b.log, b.metrics.Plugins())
+	b.troubles = newTroubles(b.metrics.Replica(), b.log, time.Now)
 	b.now.Store(&assembly{waiting: "the broker has not begun to start"})
 	return b, nil
 }
@@ -129,12 +133,7 @@ func (b *Broker) Run(ctx context.Context) error {
 }
 
 func (b *Broker) run(ctx context.Context) error {
-	b.progress(func(a *assembly) { a.waiting = "the quorum's log" })
-	node, err := b.openQuorum()
-	if err != nil {
-		return err
-	}
-	err = b.start(ctx, node)
+	err := b.start(ctx)
 	if err == nil {
 		select {
 		case <-ctx.Done():
@@ -150,7 +149,13 @@ func (b *Broker) run(ctx context.Context) error {
 	if err != nil && errors.Is(stopped, err) {
 		stopped = nil // said already
 	}
-	return errors.Join(err, stopped, node.Close())
+	if node := b.now.Load().quorum; node != nil {
+		stopped = errors.Join(stopped, node.Close())
+	}
+	if err = errors.Join(err, stopped); err == nil {
+		b.log.Info("stopped")
+	}
+	return err
 }
 
 // progress changes what Run has put together.
@@ -161,14 +166,14 @@ func (b *Broker) progress(change func(*assembly)) {
 }
 
 // start brings up every part in order. What it started is stopped by its caller.
-func (b *Broker) start(ctx context.Context, node *quorum.Node) error {
-	identity := node.Identity()
-	b.metrics.Broker().Is(b.deps.Version, string(identity.ClusterID), fmt.Sprint(identity.NodeID))
-	b.progress(func(a *assembly) { a.quorum = node })
+func (b *Broker) start(ctx context.Context) error {
 	if err := b.startAdmin(ctx); err != nil {
 		return err
 	}
-	stores, err := b.startPlugins(ctx, identity)
+	if err := b.checkPorts(ctx); err != nil {
+		return err
+	}
+	node, stores, err := b.startStores(ctx)
 	if err != nil {
 		return err
 	}
@@ -191,13 +196,18 @@ func (b *Broker) start(ctx context.Context, node *quorum.Node) error {
 		return fmt.Errorf("bind the listeners: %w", err)
 	}
 	listeners := b.bound(front)
-	b.progress(func(a *assembly) { a.waiting, a.replicas = "its registration", manager })
+	b.progress(func(a *assembly) {
+		a.waiting, a.replicas, a.directories = "its registration", manager, directories(stores)
+	})
 	if err := b.register(ctx, node, stores, listeners); err != nil {
 		return errors.Join(err, unbind(ctx, front))
 	}
 	b.parts.start(ctx, "listeners", serverStop, front.Run)
 	b.progress(func(a *assembly) { a.waiting, a.listeners = "", listeners })
 	b.metrics.Broker().Ready(true)
+	for _, w := range b.lostStores() {
+		b.log.Error(w)
+	}
 	for _, w := range b.warnings(node.Image()) {
 		b.log.Warn(w)
 	}
@@ -208,6 +218,34 @@ func (b *Broker) start(ctx context.Context, node *quorum.Node) error {
 	return nil
 }
 
+// startStores opens the quorum's log and then the stores. Where a cluster is to be
+// created, the stores are opened first: one that belongs to a cluster refuses
+// another, and then none is created.
+func (b *Broker) startStores(ctx context.Context) (*quorum.Node, []*pluginhost.Store, error) {
+	b.progress(func(a *assembly) { a.waiting = "the quorum's log" })
+	first, err := b.propose()
+	if err != nil {
+		return nil, nil, err
+	}
+	if first == nil {
+		node, err := b.openQuorum("")
+		if err != nil {
+			return nil, nil, err
+		}
+		stores, err := b.startPlugins(ctx, node.Identity())
+		return node, stores, err
+	}
+	stores, err := b.startPlugins(ctx, quorum.Identity{ClusterID: first.cluster, NodeID: model.NodeID(b.cfg.NodeID)})
+	if err != nil {
+		return nil, nil, b.refused(first, stores, err)
+	}
+	node, err := b.openQuorum(first.cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	return node, stores, first.done()
+}
+
 // unbind closes listeners that nobody was served on.
 func unbind(ctx context.Context, front *server.Server) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -215,15 +253,24 @@ func unbind(ctx context.Context, front *server.Server) error {
 	return front.Run(ctx)
 }
 
-func (b *Broker) openQuorum() (*quorum.Node, error) {
-	return quorum.Open(quorum.Config{
-		Dir:                     filepath.Join(b.cfg.Data, "quorum"),
+// openQuorum opens the quorum's log, or creates it for a cluster of this ID.
+func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
+	node, err := quorum.Open(quorum.Config{
+		Dir:                     b.quorumDir(),
 		NodeID:                  model.NodeID(b.cfg.NodeID),
+		ClusterID:               create,
 		Bootstrap:               b.cfg.Cluster.Bootstrap,
 		ReplicationFactorTarget: b.cfg.Topics.ReplicationFactor,
 		MinISRTarget:            b.cfg.Topics.MinISR(),
 		Controller:              b.controllerConfig(),
 	}, quorum.Deps{Logger: b.log})
+	if err != nil {
+		return nil, err
+	}
+	identity := node.Identity()
+	b.metrics.Broker().Is(b.deps.Version, string(identity.ClusterID), fmt.Sprint(identity.NodeID))
+	b.progress(func(a *assembly) { a.quorum = node })
+	return node, nil
 }
 
 // register makes the broker known to the cluster with what it advertises.
@@ -241,15 +288,21 @@ func (b *Broker) register(ctx context.Context, node *quorum.Node, stores []*plug
 		}
 		r.Listeners[l.Name] = e
 	}
-	for _, s := range stores {
-		r.Directories = append(r.Directories, model.DirectoryID(s.DirectoryID()))
-	}
+	r.Directories = directories(stores)
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	if _, err := node.RegisterBroker(ctx, r); err != nil {
 		return fmt.Errorf("register with the cluster: %w", err)
 	}
 	return nil
+}
+
+func directories(stores []*pluginhost.Store) []model.DirectoryID {
+	var out []model.DirectoryID
+	for _, s := range stores {
+		out = append(out, model.DirectoryID(s.DirectoryID()))
+	}
+	return out
 }
 
 // bound pairs what is listened on with what clients are told.

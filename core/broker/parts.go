@@ -69,7 +69,7 @@ func (b *Broker) startAdmin(ctx context.Context) error {
 }
 
 // startPlugins launches the plugin of each store, the default one first, and
-// waits until all of them serve.
+// waits until all of them serve. With an error, too, it returns those launched.
 func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]*pluginhost.Store, error) {
 	host := pluginhost.New(pluginhost.Config{
 		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment, Builtin: b.deps.Builtin,
@@ -91,8 +91,9 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 	for _, s := range stores {
 		b.progress(func(a *assembly) { a.waiting = "store " + s.Name() })
 		if err := s.WaitReady(ctx); err != nil {
-			return nil, fmt.Errorf("store %s: %w", s.Name(), err)
+			return stores, fmt.Errorf("store %s: %w", s.Name(), err)
 		}
+		b.metrics.Replica().Begin(s.Name())
 	}
 	return stores, nil
 }
@@ -114,7 +115,7 @@ func (b *Broker) newManager(stores []*pluginhost.Store, purged func(model.TopicI
 	settings.ProducerExpiry = b.cfg.Replicas.ProducerExpiration
 	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
 	deps := replica.Deps{
-		Logger: b.log, Events: b.metrics.Replica(), Settings: replica.SettingsOf(settings), Purged: purged,
+		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(settings), Purged: purged,
 	}
 	for _, s := range stores {
 		deps.Directories = append(deps.Directories, replica.Directory{

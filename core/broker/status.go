@@ -1,12 +1,15 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/brokerd/brokerd/core/admin"
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
 )
 
 // readiness is nil while clients are served.
@@ -48,6 +51,7 @@ func (b *Broker) status(ctx context.Context) admin.Status {
 		}
 		return s
 	}
+	starts := make(map[model.Partition]int64)
 	for _, d := range now.replicas.Directories(ctx) {
 		store := b.storeStatus(d.Name)
 		store.Directory = d.ID.String()
@@ -56,14 +60,22 @@ func (b *Broker) status(ctx context.Context) admin.Status {
 		if d.Err != nil && store.Error == "" {
 			store.Healthy, store.Error = false, d.Err.Error()
 		}
+		if since, full := b.troubles.isFull(d.Name); full {
+			text := fmt.Sprintf("it has no room, and has refused appends since %s", since.UTC().Format(time.RFC3339))
+			store.Healthy, store.Error = false, cmp.Or(store.Error, text)
+			s.Warnings = append(s.Warnings, fmt.Sprintf("store %s: %s; delete topics, shorten retention or enlarge the disk", d.Name, text))
+		}
 		s.Stores = append(s.Stores, store)
 		s.Partitions += len(d.Replicas)
 		for _, r := range d.Replicas {
+			starts[r.Partition] = r.LogStart
 			if r.Offline != nil {
 				s.Offline++
 			}
 		}
 	}
+	s.Warnings = append(s.Warnings, b.lostStores()...)
+	s.Warnings = append(s.Warnings, damageWarnings(b.troubles.damages(now.quorum.Image(), starts))...)
 	if s.Offline > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%d replicas do not serve", s.Offline))
 	}
@@ -83,6 +95,16 @@ func (b *Broker) storeStatus(name string) admin.StoreStatus {
 		s.Error = state.err.Error()
 	}
 	return s
+}
+
+// lostStores are the sentences about stores that the metadata knows and this
+// broker does not have.
+func (b *Broker) lostStores() []string {
+	now := b.now.Load()
+	if now.replicas == nil {
+		return nil
+	}
+	return lostStores(now.quorum.Image(), model.NodeID(b.cfg.NodeID), now.directories)
 }
 
 // warnings are those of the settings and of the metadata.

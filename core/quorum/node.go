@@ -144,19 +144,17 @@ func (n *Node) createIfNew() error {
 // its only voter.
 func (n *Node) firstState() (firstState, error) {
 	var dir model.DirectoryID
-	var cluster [16]byte
 	for dir.IsZero() || !validRaftID(raftID(dir)) {
 		if _, err := io.ReadFull(n.rand, dir[:]); err != nil {
 			return firstState{}, fmt.Errorf("draw a directory ID: %w", err)
 		}
 	}
 	id := n.cfg.ClusterID
-	for id == "" || id[0] == '-' && n.cfg.ClusterID == "" { // Kafka avoids IDs that look like a flag
-		if _, err := io.ReadFull(n.rand, cluster[:]); err != nil {
-			return firstState{}, fmt.Errorf("draw a cluster ID: %w", err)
+	if id == "" {
+		var err error
+		if id, err = NewClusterID(n.rand); err != nil {
+			return firstState{}, err
 		}
-		cluster[6], cluster[8] = cluster[6]&0x0f|0x40, cluster[8]&0x3f|0x80 // version 4, RFC 9562
-		id = model.ClusterID(base64.RawURLEncoding.EncodeToString(cluster[:]))
 	}
 	record := &image.ClusterRecord{Cluster: image.Cluster{
 		ID: id, FeatureLevel: n.cfg.FeatureLevel,
@@ -174,6 +172,23 @@ func (n *Node) firstState() (firstState, error) {
 		},
 	}, nil
 }
+
+// NewClusterID draws the ID of a cluster that is to be created.
+func NewClusterID(random io.Reader) (model.ClusterID, error) {
+	for {
+		var cluster [16]byte
+		if _, err := io.ReadFull(random, cluster[:]); err != nil {
+			return "", fmt.Errorf("draw a cluster ID: %w", err)
+		}
+		cluster[6], cluster[8] = cluster[6]&0x0f|0x40, cluster[8]&0x3f|0x80 // version 4, RFC 9562
+		if id := base64.RawURLEncoding.EncodeToString(cluster[:]); id[0] != '-' { // Kafka avoids IDs that look like a flag
+			return model.ClusterID(id), nil
+		}
+	}
+}
+
+// Database is the file in dir that holds the metadata, whether it is there or not.
+func Database(dir string) string { return filepath.Join(dir, databaseName) }
 
 // raftID is a node's name in Raft: never the node ID, so that a node whose
 // directory was wiped is another voter, and cannot vote twice.

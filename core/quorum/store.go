@@ -151,7 +151,7 @@ func openStore(cfg Config) (*store, error) {
 		return nil, fmt.Errorf("open quorum.db: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil, fmt.Errorf("%s is empty or not a file: put back a copy, or move it away to start without its cluster: %w", path, ErrDamaged)
+		return nil, fmt.Errorf("%s is empty or not a file: %s: %w", path, remedy, ErrDamaged)
 	}
 	s := &store{mem: raft.NewMemoryStorage()}
 	err = survive(func() error { return s.load(cfg, path) })
@@ -164,7 +164,7 @@ func openStore(cfg Config) (*store, error) {
 		err = fmt.Errorf("open %s: %w", path, err)
 	case errors.Is(err, ErrForeign):
 	default:
-		err = fmt.Errorf("%s: %w: put back a copy, or move it away to start without its cluster: %w", path, err, ErrDamaged)
+		err = fmt.Errorf("%s: %w: %s: %w", path, err, remedy, ErrDamaged)
 	}
 	if s.db != nil {
 		// Closing a database that is not sound may fail too; the first reason
@@ -174,13 +174,16 @@ func openStore(cfg Config) (*store, error) {
 	return nil, err
 }
 
+// remedy is what can be done about a database that is damaged.
+const remedy = "the topics can only come back from a copy of it; to start empty, move it and the stores' directories away"
+
 // survive turns a panic over a damaged file, or a fault of reading beyond its
 // end, into an error.
 func survive(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("it cannot be read (%v)", r)
+		if recover() != nil { // what it says is of the program, not of the file
+			err = errors.New("it cannot be read, its pages are damaged")
 		}
 	}()
 	return f()

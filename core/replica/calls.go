@@ -223,6 +223,7 @@ func (c *appendCall) run(ctx context.Context) {
 
 // done brings the answer back. It never blocks.
 func (c *appendCall) done(res storage.AppendResult, err error) {
+	c.shard.events.Appended(c.replica.dir.Name, err)
 	if err == nil {
 		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
 	}

@@ -102,6 +102,10 @@ type Events interface {
 	Offline(replicas int)
 	// Quarantined tells how many logs the metadata does not know.
 	Quarantined(logs int)
+	// Damaged tells of a read that met damaged records; the listener logs it.
+	Damaged(topic string, partition int32, offset int64, err error)
+	// Appended tells how a store answered an append: nil, or its error.
+	Appended(store string, err error)
 }
 
 // Deps is what a Manager works with. Directories, the default one first, and
@@ -187,8 +191,10 @@ func retentionAge(age time.Duration) time.Duration {
 // noEvents is used where nobody counts.
 type noEvents struct{}
 
-func (noEvents) Stored(int, int, time.Duration) {}
-func (noEvents) Reopened(string)                {}
-func (noEvents) Lost(string, int64)             {}
-func (noEvents) Offline(int)                    {}
-func (noEvents) Quarantined(int)                {}
+func (noEvents) Stored(int, int, time.Duration)      {}
+func (noEvents) Reopened(string)                     {}
+func (noEvents) Lost(string, int64)                  {}
+func (noEvents) Offline(int)                         {}
+func (noEvents) Quarantined(int)                     {}
+func (noEvents) Damaged(string, int32, int64, error) {}
+func (noEvents) Appended(string, error)              {}

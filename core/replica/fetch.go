@@ -247,7 +247,7 @@ func (c *fetch) readFailed(ctx context.Context, p *fetching, v *view, err error)
 	case ctx.Err() != nil:
 		return // nobody waits for the answer
 	case errors.Is(err, storage.ErrCorrupt):
-		c.m.deps.Logger.Error("stored records are damaged", "topic", p.replica.topic, "partition", p.replica.id.Index, "offset", p.next, "err", err)
+		c.m.deps.Events.Damaged(p.replica.topic, p.replica.id.Index, p.next, err)
 		if len(p.out.Data) == 0 {
 			c.fail(p, fmt.Errorf("read at offset %d: %w: %w", p.next, err, model.ErrCorruptMessage))
 		}

@@ -93,6 +93,27 @@ func (r Replica) Offline(replicas int) { r.m.set(replicaOffline, float64(replica
 // Quarantined says how many logs the metadata does not know.
 func (r Replica) Quarantined(logs int) { r.m.set(replicaQuarantined, float64(logs)) }
 
+// Damaged counts a read that met damaged records.
+func (r Replica) Damaged(topic string) { r.m.add(replicaDamaged, 1, topic) }
+
+// Refused counts an append that a store had no room for.
+func (r Replica) Refused(store string) { r.m.add(replicaRefused, 1, store) }
+
+// Full says whether a store has no room for appends.
+func (r Replica) Full(store string, full bool) {
+	n := 0.0
+	if full {
+		n = 1
+	}
+	r.m.set(replicaFull, n, store)
+}
+
+// Begin makes the numbers of a store that alerts are about appear as 0.
+func (r Replica) Begin(store string) {
+	r.Full(store, false)
+	r.m.add(replicaRefused, 0, store)
+}
+
 // Server counts what the server of client connections tells.
 type Server struct{ m *Metrics }
 

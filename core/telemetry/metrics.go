@@ -51,6 +51,9 @@ func NewMetrics() *Metrics {
 			panic(fmt.Sprintf("metric %s has no kind", row.Name))
 		}
 	}
+	for _, name := range []string{replicaLost, replicaDamaged} { // so that an alert sees them from the start
+		m.counters[name].WithLabelValues(labelOther)
+	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -37,6 +37,9 @@ const (
 	replicaStoreSeconds  = "brokerd_replica_store_append_seconds"
 	replicaReopened      = "brokerd_replica_logs_reopened_total"
 	replicaLost          = "brokerd_replica_lost_records_total"
+	replicaDamaged       = "brokerd_replica_damaged_reads_total"
+	replicaRefused       = "brokerd_replica_refused_appends_total"
+	replicaFull          = "brokerd_replica_store_full_state"
 	replicaOffline       = "brokerd_replica_offline_count"
 	replicaQuarantined   = "brokerd_replica_quarantined_logs_count"
 	serverConnections    = "brokerd_server_connections_count"
@@ -82,6 +85,9 @@ func Table() []Metric {
 		{replicaStoreSeconds, Histogram, nil, "Time in which a store took an append."},
 		{replicaReopened, Counter, []string{"topic"}, "Logs that were opened again, because the outcome of an append was unknown."},
 		{replicaLost, Counter, []string{"topic"}, "Acknowledged records that a store no longer has. More than 0: find out why."},
+		{replicaDamaged, Counter, []string{"topic"}, "Reads that met damaged records. More than 0: restore a backup, or give the range up."},
+		{replicaRefused, Counter, []string{"store"}, "Appends that a store had no room for."},
+		{replicaFull, Gauge, []string{"store"}, "1 while a store has no room for appends."},
 		{replicaOffline, Gauge, nil, "Replicas on this broker that do not serve."},
 		{replicaQuarantined, Gauge, nil, "Logs in stores that the metadata does not know, left alone."},
 	}
