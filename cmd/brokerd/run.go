@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/brokerd/brokerd/core/admin"
 	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
 	"github.com/brokerd/brokerd/core/telemetry"
@@ -72,9 +73,13 @@ func heapLimit(memory int64) int64 {
 // startError adds what to do to errors that people meet when they start.
 func startError(err error) error {
 	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && errors.Is(err, admin.ErrListen):
+		return fmt.Errorf("%w: another program has that port, maybe another brokerd; stop it, or choose a port with --admin-port (dev) or `admin.listen`", err)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w: another program has that port, maybe another brokerd; stop it, or choose a port with --port (dev) or `listeners`", err)
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EROFS):
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: the file system is mounted read-only, and a broker writes; mount it for writing, or choose a directory on another with --data (dev) or `data`", err)
+	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: this user may not; choose another directory or port", err)
 	}
 	return err

@@ -25,6 +25,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/admin"
 	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
@@ -248,6 +249,12 @@ func TestStartMistakes(t *testing.T) {
 			err := b.Run(ctx)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || (tc.is != nil && !errors.Is(err, tc.is)) {
 				t.Errorf("Run: %v, want %s\n%s", err, tc.want, b.log)
+			}
+			if _, err := os.Stat(quorum.Database(b.quorumDir())); tc.dir == "" && err == nil {
+				t.Error("a cluster was created")
+			}
+			if _, err := os.Stat(filepath.Join(dir, foundingName)); err == nil {
+				t.Error("a proposal was left behind")
 			}
 		})
 	}
