@@ -135,7 +135,7 @@ func (s *store) Retain(_ context.Context, id storage.Handle, policy storage.Reta
 // in for its timestamp.
 func (r row) age(now time.Time) (age time.Duration, future bool) {
 	if r.MaxTimestamp < 0 || r.MaxTimestamp > now.UnixMilli() {
-		return now.Sub(time.UnixMilli(r.written)), true
+		return now.Sub(time.UnixMilli(r.written)), r.MaxTimestamp > now.UnixMilli()
 	}
 	return now.Sub(time.UnixMilli(r.MaxTimestamp)), false
 }

@@ -352,7 +352,7 @@ type RetainResult struct {
 	FreedBytes   int64
 	LogBytes     int64         // what is left
 	OldestAge    time.Duration // of the oldest unit's newest record, as judged
-	FutureStamps int           // units judged by their writing time instead
+	FutureStamps int           // units judged by their writing time since they are stamped later than Now
 }
 
 // ReplaceRequest is the new content of a range.

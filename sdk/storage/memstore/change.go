@@ -115,7 +115,7 @@ func (s *Store) Retain(_ context.Context, id storage.Handle, policy storage.Reta
 func (u *unit) age(now time.Time) (age time.Duration, future bool) {
 	ms := now.UnixMilli()
 	if u.maxTimestamp < 0 || u.maxTimestamp > ms {
-		return now.Sub(time.UnixMilli(u.written)), true
+		return now.Sub(time.UnixMilli(u.written)), u.maxTimestamp > ms
 	}
 	return time.Duration(ms-u.maxTimestamp) * time.Millisecond, false
 }

@@ -447,12 +447,12 @@ func (l *log) summaries() []segment.Summary {
 	return append(sums, l.index.Summary)
 }
 
-// segmentAge is how old the newest record is; future says that the time of
-// writing stands in for its timestamp.
+// segmentAge is how old the newest record is, by the time of writing where it
+// has no timestamp or, which future says, one that is yet to come.
 func segmentAge(sum segment.Summary, now time.Time) (age time.Duration, future bool) {
 	ms := now.UnixMilli()
 	if sum.MaxTimestamp < 0 || sum.MaxTimestamp > ms {
-		return time.Duration(ms-sum.WrittenMillis) * time.Millisecond, true
+		return time.Duration(ms-sum.WrittenMillis) * time.Millisecond, sum.MaxTimestamp > ms
 	}
 	return time.Duration(ms-sum.MaxTimestamp) * time.Millisecond, false
 }

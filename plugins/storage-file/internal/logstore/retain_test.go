@@ -66,3 +66,21 @@ func TestFR51RetentionAfterTrim(t *testing.T) {
 		t.Fatalf("second pass: %+v, %v", again, err)
 	}
 }
+
+// Records without a timestamp are judged by their time of writing, and are not
+// told of as stamped in the future.
+func TestRecordsWithoutTimestamp(t *testing.T) {
+	s := mustStart(t, vfs.NewMem(vfs.MemConfig{}), testConfig("boot-1"))
+	written := time.Now()
+	h := fillSegments(t, s, 6, func(int64) int64 { return -1 })
+	policy := storage.RetainPolicy{Ceiling: 6, Now: written.Add(time.Second), MaxAge: time.Minute, MaxBytes: -1}
+	r, err := s.Retain(t.Context(), h, policy)
+	if err != nil || r.LogStart != 0 || r.FutureStamps != 0 {
+		t.Fatalf("before they are old: %+v, %v", r, err)
+	}
+	policy.Now = written.Add(2 * time.Minute)
+	r, err = s.Retain(t.Context(), h, policy)
+	if err != nil || r.LogStart != 6 || r.FutureStamps != 0 {
+		t.Fatalf("after a minute: %+v, %v", r, err)
+	}
+}
