@@ -28,7 +28,7 @@ func BenchmarkAppend(b *testing.B) {
 
 func benchAppend(b *testing.B, size int, require storage.Survives) {
 	ctx := context.Background()
-	p := &provider{fs: vfs.OS{}, now: time.Now, logger: quiet()}
+	p := &provider{fs: vfs.OS{}, now: time.Now}
 	store, _, err := p.Open(ctx, config(b.TempDir()+"/store"))
 	if err != nil {
 		b.Fatal(err)

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -23,8 +21,6 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage/storagetest"
 	"github.com/brokerd/brokerd/sdk/storage/storagetest/storagetesting"
 )
-
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // machine is a machine with a disk in memory.
 type machine struct {
@@ -86,7 +82,7 @@ func (ms *machines) Open(ctx context.Context, cfg storage.Config) (storage.Store
 			return nil, storage.DirectoryID{}, err
 		}
 	}
-	p := &provider{fs: fs, now: time.Now, logger: quiet()}
+	p := &provider{fs: fs, now: time.Now}
 	return p.Open(ctx, cfg)
 }
 
@@ -290,7 +286,7 @@ func memoryDir(t *testing.T) string {
 
 // The kit, on real files.
 func TestConformanceOnFiles(t *testing.T) {
-	p := &provider{fs: vfs.OS{}, now: time.Now, logger: quiet()}
+	p := &provider{fs: vfs.OS{}, now: time.Now}
 	storagetesting.RunT(t, storagetest.Direct(p, freshOnFiles(t), fileHooks()), storagetest.Options{})
 }
 

@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 	ctx := context.Background()
 	cfg := config(dir)
 	cfg.Settings = []byte(`{"path":"` + dir + `","reserve":0,"boot_id":"golden"}`)
-	p := &provider{fs: vfs.OS{}, now: time.Now, logger: quiet()}
+	p := &provider{fs: vfs.OS{}, now: time.Now}
 	store, id, err := p.Open(ctx, cfg)
 	if err != nil || id != cfg.ProposedDirectoryID {
 		t.Fatalf("directory id %x, %v", id, err)

@@ -19,15 +19,13 @@ import (
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // Provider makes stores on local files. It may be used from many goroutines.
-// Stores log to slog's default logger.
 func Provider() storage.Provider {
-	return &provider{fs: vfs.OS{}, now: time.Now, logger: slog.Default()}
+	return &provider{fs: vfs.OS{}, now: time.Now}
 }
 
 type provider struct {
-	fs     vfs.FS
-	now    func() time.Time
-	logger *slog.Logger
+	fs  vfs.FS
+	now func() time.Time
 }
 
 // Info implements storage.Provider.
@@ -43,6 +41,9 @@ func (p *provider) Info() storage.Info {
 // Open implements storage.Provider. The store's own goroutines start here and
 // end with its Shutdown, which waits for them.
 func (p *provider) Open(_ context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	store, id, err := p.open(cfg)
 	if err != nil {
 		return nil, storage.DirectoryID{}, err
@@ -50,7 +51,7 @@ func (p *provider) Open(_ context.Context, cfg storage.Config) (storage.Store, s
 	// The contract gives a store no Run of its own.
 	go func() {
 		if err := store.Run(context.Background()); err != nil {
-			p.logger.Error("store ended", "err", err)
+			cfg.Logger.Error("store ended", "err", err)
 		}
 	}()
 	return store, id, nil
@@ -85,7 +86,7 @@ func (p *provider) open(cfg storage.Config) (*logstore.Store, storage.DirectoryI
 			SegmentAge:         time.Duration(s.SegmentAge),
 			IndexIntervalBytes: int64(s.IndexInterval),
 		},
-	}, p.now, p.logger)
+	}, p.now, cfg.Logger)
 }
 
 // bootID asks the system. One that has no such file gets an id of this

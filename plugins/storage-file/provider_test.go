@@ -59,7 +59,7 @@ func TestSettingsAreDescribed(t *testing.T) {
 func TestStoreIsRefused(t *testing.T) {
 	dir := t.TempDir() + "/store"
 	ctx := context.Background()
-	p := &provider{fs: vfs.OS{}, now: time.Now, logger: quiet()}
+	p := &provider{fs: vfs.OS{}, now: time.Now}
 	store, id, err := p.Open(ctx, config(dir))
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func TestNonsenseFromAPluginEndsTheLane(t *testing.T) {
 func plainStream(t *testing.T) grpc.BidiStreamingClient[storagev1.Frame, storagev1.Frame] {
 	t.Helper()
 	g := grpc.NewServer(ServerOptions()...)
-	NewStorageServer(memstore.NewProvider(memstore.Options{}), nil).Register(g)
+	NewStorageServer(memstore.NewProvider(memstore.Options{}), nil, nil).Register(g)
 	conn := dial(t, g)
 	if _, err := pluginv1.NewPluginClient(conn).Configure(t.Context(), &pluginv1.ConfigureRequest{
 		Settings: memstore.Settings("disk"), Identity: &pluginv1.Identity{ClusterId: "c", NodeId: 1}, ProposedDirectoryId: make([]byte, 16),

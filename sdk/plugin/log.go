@@ -128,6 +128,9 @@ func parseLine(text string, plain slog.Level) (slog.Level, string, []slog.Attr) 
 	}
 	attrs := make([]slog.Attr, 0, len(fields))
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if string(fields[key]) == "null" {
+			continue // an error that there was not
+		}
 		var s string
 		if json.Unmarshal(fields[key], &s) != nil {
 			s = string(fields[key])

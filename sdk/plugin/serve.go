@@ -35,8 +35,9 @@ const (
 // when the broker no longer needs it. It is all that a plugin's main has to do.
 //
 // It takes over the process: standard output (what is printed there afterwards
-// goes to the broker's log), slog's default logger (NewLogger's), SIGINT, which is ignored, and SIGTERM, which shuts
-// the store down and ends. When the broker dies the process exits at once,
+// goes to the broker's log), slog's default logger (NewLogger's, which the store
+// gets in its Config), SIGINT, which is ignored, and SIGTERM, which shuts the
+// store down and ends. When the broker dies the process exits at once,
 // without a word to p: a store must stand that as it stands kill -9.
 func ServeStorage(p storage.Provider) error {
 	if os.Getenv(cookieKey) != cookieValue {
@@ -54,7 +55,7 @@ func ServeStorage(p storage.Provider) error {
 		}
 	}
 	drained := make(chan struct{}, 1)
-	server := NewStorageServer(p, func() {
+	server := NewStorageServer(p, logger, func() {
 		select {
 		case drained <- struct{}{}:
 		default:

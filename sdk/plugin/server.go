@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -27,6 +28,7 @@ type StorageServer struct {
 	storagev1.UnimplementedStorageServer
 
 	provider storage.Provider
+	logger   *slog.Logger // for the store; may be nil
 	// onDrained is called after the answer to Drain was given to gRPC.
 	onDrained func()
 
@@ -36,13 +38,14 @@ type StorageServer struct {
 	draining bool
 }
 
-// NewStorageServer makes a server. onDrained, if not nil, is told that a drain
-// that was asked for by the broker is over.
-func NewStorageServer(p storage.Provider, onDrained func()) *StorageServer {
+// NewStorageServer makes a server, whose stores log to logger, if that is not
+// nil. onDrained, if not nil, is told that a drain that was asked for by the
+// broker is over.
+func NewStorageServer(p storage.Provider, logger *slog.Logger, onDrained func()) *StorageServer {
 	if onDrained == nil {
 		onDrained = func() {}
 	}
-	return &StorageServer{provider: p, onDrained: onDrained}
+	return &StorageServer{provider: p, logger: logger, onDrained: onDrained}
 }
 
 // ServerOptions are what the gRPC server of a StorageServer must be made with.
@@ -133,6 +136,7 @@ func (s *StorageServer) Configure(ctx context.Context, m *pluginv1.ConfigureRequ
 			NodeID:    m.GetIdentity().GetNodeId(),
 		},
 		ProposedDirectoryID: proposed,
+		Logger:              s.logger,
 	})
 	s.mu.Lock()
 	s.busy = false

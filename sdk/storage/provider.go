@@ -1,6 +1,9 @@
 package storage
 
-import "context"
+import (
+	"context"
+	"log/slog"
+)
 
 // Provider is what a plugin of kind storage serves: it makes a Store from
 // its configuration. Its methods before Open do no I/O.
@@ -42,6 +45,10 @@ type Config struct {
 	Identity Identity
 	// ProposedDirectoryID is used if the store has none yet.
 	ProposedDirectoryID DirectoryID
+	// Logger takes what the store has to say to an operator. It stays in the
+	// process: a plugin's store gets one whose lines reach the broker's log with
+	// their level and attributes. Nil: nothing is said.
+	Logger *slog.Logger
 }
 
 // Identity says whose store it is.

@@ -124,7 +124,7 @@ func Connect(p storage.Provider) (*Link, error) {
 		conn:   conn,
 		server: grpc.NewServer(plugin.ServerOptions()...),
 	}
-	plugin.NewStorageServer(p, nil).Register(l.server)
+	plugin.NewStorageServer(p, nil, nil).Register(l.server)
 	l.serving.Go(func() { _ = l.server.Serve(listener) }) // ends with Break
 	return l, nil
 }

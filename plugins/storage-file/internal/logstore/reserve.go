@@ -112,8 +112,12 @@ func (r *reserve) release() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy = false
-	r.log.Error("disk is full: the reserve is released, appends are refused until room returns", "path", r.dir, "err", err)
-	return err == nil
+	if err != nil {
+		r.log.Error("disk is full, and the reserve cannot be released", "path", r.dir, "err", err)
+		return false
+	}
+	r.log.Error("disk is full: the reserve is released, appends are refused until room returns", "path", r.dir)
+	return true
 }
 
 // control does a write that must work on a full disk.
