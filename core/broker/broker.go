@@ -178,8 +178,12 @@ func (b *Broker) start(ctx context.Context) error {
 		return err
 	}
 	b.progress(func(a *assembly) { a.waiting = "the replicas" })
+	var incarnation [16]byte
+	if _, err := rand.Read(incarnation[:]); err != nil {
+		return fmt.Errorf("draw an incarnation: %w", err)
+	}
 	purged := newPurges(node, b.log)
-	manager, err := b.newManager(stores, purged.told)
+	manager, err := b.newManager(stores, incarnation, purged.told)
 	if err != nil {
 		return err
 	}
@@ -199,7 +203,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.progress(func(a *assembly) {
 		a.waiting, a.replicas, a.directories = "its registration", manager, directories(stores)
 	})
-	if err := b.register(ctx, node, stores, listeners); err != nil {
+	if err := b.register(ctx, node, incarnation, stores, listeners); err != nil {
 		return errors.Join(err, unbind(ctx, front))
 	}
 	b.parts.start(ctx, "listeners", serverStop, front.Run)
@@ -274,12 +278,9 @@ func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
 }
 
 // register makes the broker known to the cluster with what it advertises.
-func (b *Broker) register(ctx context.Context, node *quorum.Node, stores []*pluginhost.Store, listeners []admin.ListenerStatus) error {
+func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []*pluginhost.Store, listeners []admin.ListenerStatus) error {
 	r := quorum.Registration{
-		NodeID: node.Identity().NodeID, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
-	}
-	if _, err := rand.Read(r.Incarnation[:]); err != nil {
-		return fmt.Errorf("draw an incarnation: %w", err)
+		NodeID: node.Identity().NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
 	}
 	for _, l := range listeners {
 		e, err := endpoint(l.Advertised)

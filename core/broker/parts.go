@@ -98,7 +98,7 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 	return stores, nil
 }
 
-func (b *Broker) newManager(stores []*pluginhost.Store, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
+func (b *Broker) newManager(stores []*pluginhost.Store, incarnation [16]byte, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
 	cfg := replica.DefaultConfig()
 	cfg.NodeID = model.NodeID(b.cfg.NodeID)
 	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryAppends
@@ -115,7 +115,8 @@ func (b *Broker) newManager(stores []*pluginhost.Store, purged func(model.TopicI
 	settings.ProducerExpiry = b.cfg.Replicas.ProducerExpiration
 	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
 	deps := replica.Deps{
-		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(settings), Purged: purged,
+		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(settings),
+		Incarnation: incarnation, Purged: purged,
 	}
 	for _, s := range stores {
 		deps.Directories = append(deps.Directories, replica.Directory{

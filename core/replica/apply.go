@@ -40,9 +40,15 @@ type quarantineKey struct {
 
 // Apply brings the replicas in line with img. It does not wait for logs to be
 // opened or deleted. What was applied before Run takes effect when it runs.
+// Images before this broker's registration are passed over: they may lack the
+// last entries of the metadata log, so that logs which they do not name are no
+// strangers, and their leader epochs end with the registration.
 func (m *Manager) Apply(img *image.Image) {
-	first := m.image.Load() == nil
 	old := m.image.Load()
+	first := old == nil
+	if first && !m.registered(img) {
+		return
+	}
 	now := maps.Clone(*m.replicas.Load())
 	var inputs []Input
 	if old != nil {
@@ -62,6 +68,7 @@ func (m *Manager) Apply(img *image.Image) {
 		inputs = m.applyTopic(img, t, same, now, inputs)
 	}
 	m.replicas.Store(&now)
+	m.reviewQuarantine(img)
 	for _, in := range inputs {
 		in.replica.shard.loop.Complete(in)
 	}
@@ -70,6 +77,16 @@ func (m *Manager) Apply(img *image.Image) {
 		return
 	}
 	m.purgeRemoved(img, old)
+}
+
+// registered reports whether img has this start of the broker, and with it all
+// that was committed before.
+func (m *Manager) registered(img *image.Image) bool {
+	if m.deps.Incarnation == [16]byte{} {
+		return true
+	}
+	b, ok := img.Broker(m.cfg.NodeID)
+	return ok && b.Incarnation == m.deps.Incarnation
 }
 
 // dropGone gives up the replicas of a topic that are no longer this broker's.
@@ -176,6 +193,7 @@ func (m *Manager) deleted(r *replica) {
 	if r.dir == nil {
 		return
 	}
+	m.unquarantine(r.dir.ID, r.logID())
 	key := purge{r.id.Topic, r.dir.ID}
 	m.mu.Lock()
 	left, counted := m.purging[key]
@@ -242,10 +260,9 @@ func (m *Manager) surveyOne(ctx context.Context, d *Directory) {
 			doomed = append(doomed, &replica{id: id, topic: l.Label, dir: d, shard: m.shardOf(id)})
 			continue
 		}
-		if p, _, ok := img.Partition(id); ok && slices.Contains(p.Replicas, m.cfg.NodeID) {
-			continue
+		if !m.knows(img, id) {
+			m.quarantine(d, l)
 		}
-		m.quarantine(d, l)
 	}
 	m.purgeAll(img, d, doomed)
 }
@@ -275,17 +292,72 @@ func (m *Manager) purgeAll(img *image.Image, d *Directory, doomed []*replica) {
 	}
 }
 
+// knows reports whether img places a replica of the partition on this broker.
+func (m *Manager) knows(img *image.Image, id model.Partition) bool {
+	p, _, ok := img.Partition(id)
+	return ok && slices.Contains(p.Replicas, m.cfg.NodeID)
+}
+
 func (m *Manager) quarantine(d *Directory, l storage.LogInfo) {
 	key := quarantineKey{d.ID, l.ID}
 	m.mu.Lock()
 	_, told := m.quarantined[key]
+	// An image that came meanwhile either is seen here, or reviews what is added
+	// here.
+	if told || m.knows(m.image.Load(), model.Partition{Topic: l.ID.Topic, Index: l.ID.Partition}) {
+		m.mu.Unlock()
+		return
+	}
 	m.quarantined[key] = Quarantined{Directory: d.Name, ID: l.ID, Label: l.Label, Bytes: l.Bytes}
-	n := len(m.quarantined)
 	m.mu.Unlock()
-	if !told {
-		m.deps.Logger.Warn("a log is unknown to the metadata; it is left alone",
-			"topic", l.Label, "partition", l.ID.Partition, "directory", d.Name, "bytes", l.Bytes)
+	m.deps.Logger.Warn("a log is unknown to the metadata; it is left alone",
+		"topic", l.Label, "partition", l.ID.Partition, "directory", d.Name, "bytes", l.Bytes)
+	m.tellQuarantined()
+}
+
+// reviewQuarantine lets go of what img knows.
+func (m *Manager) reviewQuarantine(img *image.Image) {
+	var known []Quarantined
+	m.mu.Lock()
+	for key, q := range m.quarantined {
+		if m.knows(img, model.Partition{Topic: key.id.Topic, Index: key.id.Partition}) {
+			delete(m.quarantined, key)
+			known = append(known, q)
+		}
+	}
+	m.mu.Unlock()
+	for _, q := range known {
+		m.deps.Logger.Info("the metadata knows a log again", "topic", q.Label, "partition", q.ID.Partition, "directory", q.Directory)
+	}
+	if len(known) > 0 {
+		m.tellQuarantined()
+	}
+}
+
+// unquarantine forgets a log that was deleted.
+func (m *Manager) unquarantine(dir model.DirectoryID, id storage.LogID) {
+	key := quarantineKey{dir, id}
+	m.mu.Lock()
+	_, was := m.quarantined[key]
+	delete(m.quarantined, key)
+	m.mu.Unlock()
+	if was {
+		m.tellQuarantined()
+	}
+}
+
+// tellQuarantined tells the number until it has told the last one, since others
+// may do so at the same time.
+func (m *Manager) tellQuarantined() {
+	for told := -1; ; {
+		m.mu.Lock()
+		n := len(m.quarantined)
+		m.mu.Unlock()
+		if n == told {
+			return
+		}
 		m.deps.Events.Quarantined(n)
+		told = n
 	}
 }
 

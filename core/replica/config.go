@@ -100,7 +100,8 @@ type Events interface {
 	Lost(topic string, records int64)
 	// Offline tells how many replicas do not serve.
 	Offline(replicas int)
-	// Quarantined tells how many logs the metadata does not know.
+	// Quarantined tells how many logs the metadata does not know, whenever that
+	// has changed.
 	Quarantined(logs int)
 	// Damaged tells of a read that met damaged records; the listener logs it.
 	Damaged(topic string, partition int32, offset int64, err error)
@@ -121,6 +122,10 @@ type Deps struct {
 	// Executor makes the calls that change stores. Nil is the manager's own,
 	// which lives as long as Run.
 	Executor Executor
+	// Incarnation is this start of the broker. Until its registration is in the
+	// image, the metadata may lack what was committed last, and nothing is applied.
+	// Zero: the first image is current.
+	Incarnation [16]byte
 	// Purged is told when a directory holds no log of a removed topic any more.
 	// It must not block. May be nil.
 	Purged func(topic model.TopicID, dir model.DirectoryID)
