@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
@@ -114,14 +115,14 @@ func TestDeleteTopics(t *testing.T) {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Topics = []kmsg.DeleteTopicsRequestTopic{
 		byName("a"), byID("b"), byName("nope"), byID("nope"), byName("c"), byID("c"), byID("d"),
-		{Topic: ptr("a"), TopicID: topicID("a")}, byName("e"), byID("e"),
+		{Topic: ptr("a"), TopicID: topicID("a")}, byName("e"), byID("e"), {},
 	}
 	var got []string
 	for _, r := range ask[*kmsg.DeleteTopicsResponse](t, newHandler(c), 6, req).Topics {
 		got = append(got, fmt.Sprintf("%s!%d", str(r.Topic), r.ErrorCode))
 	}
 	// d may not be seen: by its ID it looks like one that does not exist.
-	want := "a!0 b!0 nope!3 null!100 c!29 c!29 null!100 a!42 e!42 e!42"
+	want := "a!0 b!0 nope!3 null!100 c!29 c!29 null!100 a!42 e!42 e!42 null!42"
 	if s := strings.Join(got, " "); s != want {
 		t.Fatalf("got  %s\nwant %s", s, want)
 	}
@@ -276,6 +277,50 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 		got := ask[*kmsg.OffsetForLeaderEpochResponse](t, newHandler(c), 4, req).Topics[0].Partitions[0]
 		if s := fmt.Sprint(got.ErrorCode, got.LeaderEpoch, got.EndOffset); s != x.want {
 			t.Errorf("%+v: got %s", x, s)
+		}
+	}
+}
+
+// A partition that is named twice is answered each time.
+func TestOffsetForLeaderEpochTwice(t *testing.T) {
+	c := newCluster(t)
+	c.fill(t, model.Partition{Topic: c.topic("orders", self)})
+	ask1 := kmsg.OffsetForLeaderEpochRequestTopicPartition{CurrentLeaderEpoch: -1, LeaderEpoch: 7}
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.Topics = []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: "orders", Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{ask1, ask1}}}
+	for i, got := range ask[*kmsg.OffsetForLeaderEpochResponse](t, newHandler(c), 4, req).Topics[0].Partitions {
+		if got.ErrorCode != 0 || got.EndOffset != 1 {
+			t.Errorf("answer %d: %+v", i, got)
+		}
+	}
+}
+
+// Kafka's own topics are internal whoever makes them, and kept from producers.
+func TestClientsTopicsOfKafkasOwn(t *testing.T) {
+	for _, name := range []string{"__consumer_offsets", "__transaction_state"} {
+		c := newCluster(t)
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.Topics = []kmsg.CreateTopicsRequestTopic{{Topic: name, NumPartitions: 1, ReplicationFactor: 1}}
+		h := newHandler(c)
+		if got := ask[*kmsg.CreateTopicsResponse](t, h, 7, req).Topics[0]; got.ErrorCode != 0 {
+			t.Fatalf("create %s: %d", name, got.ErrorCode)
+		}
+		c.apply(&image.TopicRemovalRecord{ID: topicID(name), Name: name})
+		c.apply(&image.TopicRecord{ID: model.TopicID{7}, Name: name}, &image.PartitionRecord{Partition: model.Partition{Topic: model.TopicID{7}},
+			Registration: image.Partition{Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{1}}, ISR: []model.NodeID{1}, Leader: 1}})
+		metadata := kmsg.NewPtrMetadataRequest()
+		metadata.Topics = []kmsg.MetadataRequestTopic{{Topic: &name}}
+		if got := ask[*kmsg.MetadataResponse](t, h, 9, metadata).Topics[0]; !got.IsInternal {
+			t.Errorf("metadata of %s: not internal", name)
+		}
+		describe := kmsg.NewPtrDescribeTopicPartitionsRequest()
+		describe.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: name}}
+		if got := ask[*kmsg.DescribeTopicPartitionsResponse](t, h, 0, describe).Topics[0]; !got.IsInternal {
+			t.Errorf("description of %s: not internal", name)
+		}
+		got := codes(ask[*kmsg.ProduceResponse](t, h, 9, toProduce(map[string][]byte{name + "-0": records(t, batch.Options{}, "v")})))
+		if got[name+"-0"] != 17 {
+			t.Errorf("produce to %s: %v", name, got)
 		}
 	}
 }

@@ -174,6 +174,8 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		{name: "delete takes no value", kind: kmsg.ConfigResourceTypeTopic, resource: "orders", entries: []entry{{Name: "retention.ms", Op: 1}}},
 		{name: "this broker", kind: kmsg.ConfigResourceTypeBroker, resource: "1", entries: []entry{{Name: "log.retention.ms", Value: ptr("5")}}},
 		{name: "all brokers", kind: kmsg.ConfigResourceTypeBroker, resource: "", entries: []entry{{Name: "log.retention.ms", Value: ptr("5")}}},
+		{name: "a batch as large as a request", kind: kmsg.ConfigResourceTypeBroker, resource: "", entries: []entry{{Name: "message.max.bytes", Value: ptr("5000")}}},
+		{name: "a batch larger than any request", kind: kmsg.ConfigResourceTypeBroker, resource: "", entries: []entry{{Name: "message.max.bytes", Value: ptr("5001")}}, want: 40},
 		{name: "another broker", kind: kmsg.ConfigResourceTypeBroker, resource: "2", entries: set, want: 42},
 		{name: "unknown topic", kind: kmsg.ConfigResourceTypeTopic, resource: "nope", entries: set, want: 3},
 		{name: "unknown type", kind: 99, resource: "orders", entries: set, want: 42},
@@ -196,7 +198,10 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		}
 		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 		req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: x.kind, ResourceName: x.resource, Configs: x.entries}}
-		got := ask[*kmsg.IncrementalAlterConfigsResponse](t, newHandler(c), 1, req).Resources[0]
+		h := newHandler(c, func(cfg *Config, _ *Deps) {
+			cfg.Properties = map[string]Property{"socket.request.max.bytes": {Value: "5000"}}
+		})
+		got := ask[*kmsg.IncrementalAlterConfigsResponse](t, h, 1, req).Resources[0]
 		if got.ErrorCode != x.want || (x.want == 0) != (got.ErrorMessage == nil) || got.ResourceName != x.resource || got.ResourceType != x.kind {
 			t.Errorf("%s: %+v, %s", x.name, got, str(got.ErrorMessage))
 		}

@@ -3,8 +3,7 @@ package api
 // Produce (0), versions 3 to 13. Versions 0 to 2 are advertised and refused, see
 // core/wire.
 //
-// Left out: transactions (UNSUPPORTED_VERSION); the log start offset in answers
-// to batches that did not pass the checks (-1).
+// Left out: transactions (UNSUPPORTED_VERSION).
 
 import (
 	"context"
@@ -29,6 +28,8 @@ const (
 	zstdProduceVersion = 7
 	// leaderProduceVersion is the first that is told who leads. (KIP-951)
 	leaderProduceVersion = 10
+	// startProduceVersion is the first that is told where the log starts. (KIP-107)
+	startProduceVersion = 5
 	// idProduceVersion is the first that names topics by ID. (KIP-516)
 	idProduceVersion = 13
 	// adminClientID may write to internal topics, as in Kafka.
@@ -43,6 +44,8 @@ type produced struct {
 	topic     string
 	records   int32
 	bytes     int
+	// invalid is the partition whose batch did not pass the checks, or nil.
+	invalid *model.Partition
 	model.Appended
 }
 
@@ -88,6 +91,7 @@ func (h *Handler) beginProduce(ctx context.Context, from caller, req *kmsg.Produ
 		case <-ctx.Done():
 			return wire.Reply{Close: true, Reason: fmt.Sprintf("produce was given up: %v", context.Cause(ctx))}
 		}
+		h.addLogStarts(ctx, from, p)
 		return h.finishProduce(from, p)
 	}
 }
@@ -140,6 +144,7 @@ func (h *Handler) beginProduceTopic(ctx context.Context, from caller, req *kmsg.
 		}
 		checked, err := h.check(part.Records, cfg, req.Version)
 		if slot.Err = err; err != nil {
+			slot.invalid = &id
 			continue
 		}
 		slot.records, slot.bytes = checked.Info.Records, len(part.Records)
@@ -176,7 +181,7 @@ func (h *Handler) produceTo(ctx context.Context, from caller, version int16, img
 			return nil, model.ErrUnknownTopicOrPartition
 		}
 	}
-	if t.Internal && from.ClientID != adminClientID {
+	if internal(t) && from.ClientID != adminClientID {
 		return t, fmt.Errorf("%w: %s is internal", model.ErrInvalidTopic, t.Name)
 	}
 	return t, nil
@@ -251,6 +256,35 @@ func literalMillis(d time.Duration) int64 {
 
 func produceTimeout(ms int32) time.Duration {
 	return min(max(time.Duration(ms)*time.Millisecond, 0), produceTimeoutMax)
+}
+
+// addLogStarts asks where the logs start whose batches did not pass the checks,
+// as Kafka tells it: not of batches that are too large or whose CRC is wrong.
+func (h *Handler) addLogStarts(ctx context.Context, from caller, p *produce) {
+	if from.Version < startProduceVersion || p.acks == model.AcksNone {
+		return
+	}
+	var asked []model.OffsetQuery
+	var slots []*produced
+	for i := range p.topics {
+		for j := range p.topics[i].partitions {
+			slot := &p.topics[i].partitions[j]
+			if slot.invalid == nil || errors.Is(slot.Err, model.ErrMessageTooLarge) ||
+				errors.Is(slot.Err, model.ErrRecordListTooLarge) || errors.Is(slot.Err, model.ErrCorruptMessage) {
+				continue
+			}
+			asked = append(asked, model.OffsetQuery{Partition: *slot.invalid, Timestamp: model.TimestampEarliest, CurrentEpoch: model.NoEpoch})
+			slots = append(slots, slot)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	for i, answer := range h.deps.Partitions.Offsets(ctx, asked) {
+		if answer.Err == nil {
+			slots[i].LogStart = answer.Offset
+		}
+	}
 }
 
 // finishProduce makes the answer when every append has been answered. With

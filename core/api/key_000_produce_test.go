@@ -134,6 +134,31 @@ func TestProduceChecks(t *testing.T) {
 	}
 }
 
+// A batch that is refused before it reaches the log is answered with where the
+// log starts, from version 5 on.
+func TestRefusedBatchesTellTheLogStart(t *testing.T) {
+	c := newCluster(t)
+	id := c.topic("orders", self)
+	c.fill(t, model.Partition{Topic: id})
+	c.logs[model.Partition{Topic: id}].start = 1
+	late, err := batch.Build(batch.Options{}, batch.Record{Timestamp: testTime().AddDate(1, 0, 0).UnixMilli(), Value: []byte("v")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	corrupt := records(t, batch.Options{}, "v")
+	corrupt[len(corrupt)-1] ^= 1
+	for _, x := range []struct {
+		version int16
+		data    []byte
+		want    int64
+	}{{9, late, 1}, {5, late, 1}, {9, corrupt, -1}} {
+		part := ask[*kmsg.ProduceResponse](t, newHandler(c), x.version, toProduce(map[string][]byte{"orders-0": x.data})).Topics[0].Partitions[0]
+		if part.ErrorCode == 0 || part.LogStartOffset != x.want {
+			t.Errorf("version %d: code %d, log start %d, want %d", x.version, part.ErrorCode, part.LogStartOffset, x.want)
+		}
+	}
+}
+
 func str(s *string) string {
 	if s == nil {
 		return "null"

@@ -23,7 +23,7 @@ func (h *Handler) listOffsets(ctx context.Context, from caller, req *kmsg.ListOf
 			partitions[i] = append(partitions[i], p.Partition)
 		}
 	}
-	a := h.sortOut(ctx, from, h.deps.Metadata.Image(), security.OpDescribe, names, partitions)
+	a := h.sortOut(ctx, from, h.deps.Metadata.Image(), security.OpDescribe, names, partitions, repetitionRefused)
 	var queries []model.OffsetQuery
 	var kept []askedPartition
 	for _, q := range a.ask {

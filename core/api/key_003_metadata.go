@@ -138,7 +138,7 @@ func (h *Handler) findTopic(ctx context.Context, from caller, version int16, img
 
 func (h *Handler) topicMetadata(ctx context.Context, from caller, req *kmsg.MetadataRequest, img *image.Image, t *image.Topic) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
-	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
+	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, internal(t)
 	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(t.Partitions))
 	for i, p := range t.Partitions {
 		s := stateOf(img, p, from.Listener)

@@ -63,7 +63,7 @@ func commandError(err error) error {
 }
 
 func newTopic(t *kmsg.CreateTopicsRequestTopic) (model.NewTopic, error) {
-	out := model.NewTopic{Name: t.Topic, Partitions: t.NumPartitions, ReplicationFactor: t.ReplicationFactor}
+	out := model.NewTopic{Name: t.Topic, Partitions: t.NumPartitions, ReplicationFactor: t.ReplicationFactor, Internal: internalName(t.Topic)}
 	if len(t.ReplicaAssignment) > 0 {
 		if t.NumPartitions != -1 || t.ReplicationFactor != -1 {
 			return out, fmt.Errorf("%w: a topic with a replica assignment takes -1 partitions and replicas", model.ErrInvalidRequest)

@@ -36,6 +36,9 @@ func (h *Handler) deleteTopics(ctx context.Context, from caller, req *kmsg.Delet
 			all = append(all, deletion{name: t.Topic, id: t.TopicID, err: err})
 		case t.Topic != nil:
 			all = append(all, h.deleteByName(ctx, from, img, *t.Topic))
+		case t.TopicID == [16]byte{}:
+			err := fmt.Errorf("%w: neither a name nor an ID is given", model.ErrInvalidRequest)
+			all = append(all, deletion{err: err})
 		default:
 			all = append(all, h.deleteByID(ctx, from, img, t.TopicID))
 		}

@@ -22,7 +22,7 @@ func (h *Handler) deleteRecords(ctx context.Context, from caller, req *kmsg.Dele
 			partitions[i] = append(partitions[i], p.Partition)
 		}
 	}
-	a := h.sortOut(ctx, from, img, security.OpDelete, names, partitions)
+	a := h.sortOut(ctx, from, img, security.OpDelete, names, partitions, repetitionRefused)
 	var queries []model.TrimQuery
 	var kept []askedPartition
 	for _, q := range a.ask {

@@ -21,7 +21,7 @@ func (h *Handler) offsetForLeaderEpoch(ctx context.Context, from caller, req *km
 			partitions[i] = append(partitions[i], p.Partition)
 		}
 	}
-	a := h.sortOut(ctx, from, h.deps.Metadata.Image(), security.OpDescribe, names, partitions)
+	a := h.sortOut(ctx, from, h.deps.Metadata.Image(), security.OpDescribe, names, partitions, repetitionAnswered)
 	queries := make([]model.EpochQuery, len(a.ask))
 	for i, q := range a.ask {
 		p := req.Topics[q.topic].Partitions[q.partition]

@@ -8,6 +8,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
@@ -102,11 +103,37 @@ func (h *Handler) checkConfigChange(ctx context.Context, from caller, c model.Co
 		if _, err := h.brokerResource(c.Resource.Name); err != nil {
 			return err
 		}
+		if err := h.checkBatchBytes(c.Ops); err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("%w: this type of resource has no configuration here", model.ErrInvalidRequest)
 	}
 	return checkConfigOps(c.Ops)
 }
+
+// checkBatchBytes refuses what the configuration file refuses too: batches that
+// are larger than any request.
+func (h *Handler) checkBatchBytes(ops []model.ConfigOp) error {
+	most, err := strconv.ParseInt(h.cfg.Properties[requestBytesProperty].Value, 10, 64)
+	if err != nil {
+		return nil // nobody said
+	}
+	for _, op := range ops {
+		if op.Key != batchBytesProperty || op.Kind != model.ConfigSet || op.Value == nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(*op.Value, 10, 64); err == nil && n > most {
+			return fmt.Errorf("%w: %s %d is more than %s (%d), so that such a batch could never arrive", model.ErrInvalidConfig, batchBytesProperty, n, requestBytesProperty, most)
+		}
+	}
+	return nil
+}
+
+const (
+	requestBytesProperty = "socket.request.max.bytes"
+	batchBytesProperty   = "message.max.bytes"
+)
 
 func checkConfigOps(ops []model.ConfigOp) error {
 	seen := make(map[string]bool, len(ops))

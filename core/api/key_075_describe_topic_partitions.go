@@ -123,7 +123,7 @@ func (h *Handler) notDescribed(name string, err error) kmsg.DescribeTopicPartiti
 
 func (h *Handler) describedTopic(ctx context.Context, from caller, img *image.Image, t *image.Topic, first, last int) kmsg.DescribeTopicPartitionsResponseTopic {
 	out := kmsg.NewDescribeTopicPartitionsResponseTopic()
-	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
+	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, internal(t)
 	out.AuthorizedOperations = h.topicOperations(ctx, from, t.Name)
 	for i := first; i < last; i++ {
 		p := t.Partitions[i]

@@ -8,6 +8,15 @@ import (
 	"github.com/brokerd/brokerd/core/security"
 )
 
+// internalName reports whether a topic of this name is Kafka's own, whoever
+// makes it.
+func internalName(name string) bool {
+	return name == "__consumer_offsets" || name == "__transaction_state"
+}
+
+// internal reports whether a topic is shown as internal, and kept from producers.
+func internal(t *image.Topic) bool { return t.Internal || internalName(t.Name) }
+
 // askedPartition is one partition of a request that names topics: with err, or
 // with where its answer goes.
 type askedPartition struct {
@@ -22,11 +31,22 @@ type asked struct {
 	errs [][]error // by topic and partition, nil where it is asked
 }
 
+// repetition says what becomes of a partition that a request names twice.
+type repetition bool
+
+const (
+	repetitionRefused  repetition = false // both times
+	repetitionAnswered repetition = true  // each time
+)
+
 // sortOut authorizes topics by name before they are looked up, and finds
-// partitions; one that is named twice is refused both times.
-func (h *Handler) sortOut(ctx context.Context, from caller, img *image.Image, op security.Operation, names []string, partitions [][]int32) asked {
+// partitions.
+func (h *Handler) sortOut(ctx context.Context, from caller, img *image.Image, op security.Operation, names []string, partitions [][]int32, r repetition) asked {
 	a := asked{errs: make([][]error, len(names))}
-	twice := repeated(names, partitions)
+	var twice map[namedPartition]bool
+	if r == repetitionRefused {
+		twice = repeated(names, partitions)
+	}
 	for i, name := range names {
 		a.errs[i] = make([]error, len(partitions[i]))
 		allowed := h.mayTopic(ctx, from, op, name)

@@ -149,7 +149,7 @@ func checkHeader(data []byte, p Policy) (recordbatch.Info, error) {
 		return info, invalid("producer epoch %d with producer ID %d", info.ProducerEpoch, info.ProducerID)
 	case info.Attributes&recordbatch.AttrDeleteHorizon != 0:
 		return info, invalid("clients may not set a delete horizon")
-	case info.Attributes&recordbatch.AttrLogAppendTime != 0 && !p.LogAppendTime:
+	case info.Attributes&recordbatch.AttrLogAppendTime != 0: // whatever the topic's own type is, as in Kafka's LogValidator
 		return info, fmt.Errorf("%w: clients may not set the timestamp type to LogAppendTime", model.ErrInvalidTimestamp)
 	}
 	return info, nil

@@ -180,7 +180,7 @@ func NewClusterID(random io.Reader) (model.ClusterID, error) {
 		if _, err := io.ReadFull(random, cluster[:]); err != nil {
 			return "", fmt.Errorf("draw a cluster ID: %w", err)
 		}
-		cluster[6], cluster[8] = cluster[6]&0x0f|0x40, cluster[8]&0x3f|0x80 // version 4, RFC 9562
+		cluster[6], cluster[8] = cluster[6]&0x0f|0x40, cluster[8]&0x3f|0x80       // version 4, RFC 9562
 		if id := base64.RawURLEncoding.EncodeToString(cluster[:]); id[0] != '-' { // Kafka avoids IDs that look like a flag
 			return model.ClusterID(id), nil
 		}

@@ -39,11 +39,27 @@ func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 		}
 	} else if len(body) > maxBodyBytes {
 		return nil, fmt.Errorf("%w: %s of %d bytes, more than %d", ErrMalformed, api.Name(), len(body), maxBodyBytes)
+	} else if leadsWithArray(h.Key) && !req.IsFlexible() && len(body) >= 4 && int32(binary.BigEndian.Uint32(body)) < nullLength {
+		return nil, fmt.Errorf("%w: %s version %d begins with an array of negative length", ErrMalformed, api.Name(), h.Version)
 	}
 	if err := req.ReadFrom(body); err != nil {
 		return nil, fmt.Errorf("%w: %s version %d: %w", ErrMalformed, api.Name(), h.Version, err)
 	}
 	return req, nil
+}
+
+// nullLength is the one length below 0 that means something: null.
+const nullLength = -1
+
+// leadsWithArray are the APIs whose first field is an array. The codec takes any
+// negative length for null, which asks some of them for everything.
+func leadsWithArray(key int16) bool {
+	switch kmsg.Key(key) {
+	case kmsg.Metadata, kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.DeleteRecords, kmsg.DescribeConfigs,
+		kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs, kmsg.DescribeLogDirs, kmsg.CreatePartitions:
+		return true
+	}
+	return false
 }
 
 // walkProduce goes through a Produce request without keeping anything, so that
@@ -120,6 +136,9 @@ func (w *walker) arrayLen() int {
 	}
 	n := int(int32(binary.BigEndian.Uint32(w.src)))
 	w.src = w.src[4:]
+	if n < nullLength {
+		w.fail()
+	}
 	return max(0, n)
 }
 

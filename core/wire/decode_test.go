@@ -125,6 +125,25 @@ func TestHostileCounts(t *testing.T) {
 	}
 }
 
+// An array of -1 elements is null; one of fewer means nothing.
+func TestNegativeArrays(t *testing.T) {
+	table := NewTable()
+	for _, body := range []struct {
+		header Header
+		bytes  []byte
+		ok     bool
+	}{
+		{Header{Key: KeyMetadata, Version: 8}, []byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0}, true},
+		{Header{Key: KeyMetadata, Version: 8}, []byte{0xff, 0xff, 0xff, 0xfe, 1, 0, 0}, false},
+		{Header{Key: KeyProduce, Version: 3}, []byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff}, true},
+		{Header{Key: KeyProduce, Version: 3}, []byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xfe}, false},
+	} {
+		if _, err := table.Decode(body.header, body.bytes); (err == nil) != body.ok || (err != nil && !errors.Is(err, ErrMalformed)) {
+			t.Errorf("key %d, %x: %v", body.header.Key, body.bytes, err)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, a := range APIs() {
 		for v := a.Serves; v <= a.Max; v++ {
