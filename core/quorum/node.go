@@ -14,6 +14,7 @@ import (
 	randv2 "math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3"
@@ -112,10 +113,25 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 		return nil, err
 	}
 	n.store = s
+	n.removeLeftovers()
 	if err := n.restore(); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
 	return n, nil
+}
+
+// removeLeftovers removes what a creation left behind that was cut short. Whoever
+// has the database open is alone in the directory: one that is under way now fails.
+func (n *Node) removeLeftovers() {
+	entries, err := os.ReadDir(n.cfg.Dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), databaseName+freshSuffix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(n.cfg.Dir, e.Name())))
+		}
+	}
+	if err != nil {
+		n.log.Warn("remove what was left of a creation that was cut short", "err", err)
+	}
 }
 
 func (n *Node) createIfNew() error {

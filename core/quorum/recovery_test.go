@@ -178,6 +178,30 @@ func TestBootstrapAgainChangesNothing(t *testing.T) {
 	}
 }
 
+// A creation that was cut short leaves a directory, which the next start removes;
+// nothing else goes.
+func TestLeftoversOfACreationAreRemoved(t *testing.T) {
+	cfg := testConfig(t)
+	for _, name := range []string{databaseName + ".new-123", "notes.new-1"} {
+		if err := os.MkdirAll(filepath.Join(cfg.Dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(cfg.Dir, databaseName+".new-123", databaseName), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := open(t, cfg)
+	defer n.Close()
+	var names []string
+	entries, err := os.ReadDir(cfg.Dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if err != nil || !slices.Equal(names, []string{"notes.new-1", databaseName}) {
+		t.Errorf("in the directory: %v, %v", names, err)
+	}
+}
+
 func TestTargetsStayAndAreToldOf(t *testing.T) {
 	cfg := testConfig(t)
 	if err := open(t, cfg).Close(); err != nil {

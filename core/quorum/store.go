@@ -33,6 +33,8 @@ import (
 const (
 	storeVersion = 1
 	databaseName = "quorum.db"
+	// freshSuffix, with more, is that of directories in which one is made.
+	freshSuffix = ".new-"
 )
 
 var (
@@ -86,7 +88,7 @@ func createStore(cfg Config, first firstState) error {
 	if err := syncDir(filepath.Dir(cfg.Dir)); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(cfg.Dir, databaseName+".new-")
+	dir, err := os.MkdirTemp(cfg.Dir, databaseName+freshSuffix)
 	if err != nil {
 		return fmt.Errorf("make a place for a new quorum.db: %w", err)
 	}
