@@ -170,7 +170,7 @@ type ReplicaStatus struct {
 // Directory describes a store of this broker.
 type Directory struct {
 	ID         DirectoryID
-	Name       string // the store's name in the configuration
+	Name       string // the store's name in the configuration; the ID, when it is none of this broker's
 	Plugin     string
 	TotalBytes int64 // 0 or less: not known
 	FreeBytes  int64

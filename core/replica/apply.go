@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -157,21 +156,19 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 
 // newReplica makes the value that readers find at once.
 func (m *Manager) newReplica(id model.Partition, topic string, p *image.Partition, at int) *replica {
-	r := &replica{id: id, topic: topic, shard: m.shardOf(id)}
 	var dir model.DirectoryID
 	if at < len(p.Directories) {
 		dir = p.Directories[at]
 	}
+	if dir.IsZero() {
+		dir = m.deps.Directories[0].ID
+	}
+	r := &replica{id: id, topic: topic, shard: m.shardOf(id), dirID: dir, dir: m.dirs[dir]}
 	v := &view{View: partition.New(partition.Config{Partition: id, Node: m.cfg.NodeID, Limits: m.cfg.Limits}).View()}
 	v.Status = partition.StatusOpening
-	switch d, ok := m.dirs[dir]; {
-	case ok:
-		r.dir = d
-	case dir.IsZero():
-		r.dir = &m.deps.Directories[0]
-	default:
+	if r.dir == nil {
 		v.Status = partition.StatusOffline
-		v.Why = fmt.Errorf("its store, directory %s, is not one of this broker's", dir)
+		v.Why = notOurs(dir)
 		m.deps.Logger.Error("replica is offline", "topic", topic, "partition", id.Index, "err", v.Why)
 	}
 	r.view.Store(v)
@@ -257,7 +254,7 @@ func (m *Manager) surveyOne(ctx context.Context, d *Directory) {
 	for _, l := range logs {
 		id := model.Partition{Topic: l.ID.Topic, Index: l.ID.Partition}
 		if removed, ok := img.Removed(id.Topic); ok && slices.Contains(removed.Directories, d.ID) {
-			doomed = append(doomed, &replica{id: id, topic: l.Label, dir: d, shard: m.shardOf(id)})
+			doomed = append(doomed, &replica{id: id, topic: l.Label, dirID: d.ID, dir: d, shard: m.shardOf(id)})
 			continue
 		}
 		if !m.knows(img, id) {

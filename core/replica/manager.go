@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -270,20 +272,31 @@ func (m *Manager) StartTrim(ctx context.Context, q model.TrimQuery, done func(mo
 	}
 }
 
-// Directories implements model.Partitions.
+// Directories implements model.Partitions. Directories that are not this
+// broker's, where the metadata has replicas of it, come last.
 func (m *Manager) Directories(ctx context.Context) []model.Directory {
 	byDir := make(map[model.DirectoryID][]*replica)
 	for _, r := range *m.replicas.Load() {
-		if r.dir != nil {
-			byDir[r.dir.ID] = append(byDir[r.dir.ID], r)
-		}
+		byDir[r.dirID] = append(byDir[r.dirID], r)
 	}
 	out := make([]model.Directory, 0, len(m.deps.Directories))
 	for i := range m.deps.Directories {
 		d := &m.deps.Directories[i]
 		out = append(out, m.describe(ctx, d, byDir[d.ID]))
+		delete(byDir, d.ID)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(byDir), func(a, b model.DirectoryID) int { return slices.Compare(a[:], b[:]) }) {
+		out = append(out, model.Directory{
+			ID: id, Name: id.String(), Replicas: statuses(byDir[id], nil),
+			Err: fmt.Errorf("%w: %w", notOurs(id), model.ErrStorage),
+		})
 	}
 	return out
+}
+
+// notOurs is why a replica is offline whose directory this broker does not have.
+func notOurs(id model.DirectoryID) error {
+	return fmt.Errorf("its store, directory %s, is not one of this broker's", id)
 }
 
 func (m *Manager) describe(ctx context.Context, d *Directory, replicas []*replica) model.Directory {
@@ -302,9 +315,15 @@ func (m *Manager) describe(ctx context.Context, d *Directory, replicas []*replic
 	for _, l := range logs {
 		bytes[l.ID] = l.Bytes
 	}
+	out.Replicas = statuses(replicas, bytes)
+	return out
+}
+
+func statuses(replicas []*replica, bytes map[storage.LogID]int64) []model.ReplicaStatus {
+	var out []model.ReplicaStatus
 	for _, r := range sorted(replicas) {
 		v := r.view.Load()
-		out.Replicas = append(out.Replicas, model.ReplicaStatus{
+		out = append(out, model.ReplicaStatus{
 			Partition: r.id, Leader: v.Status != partition.StatusNone, LeaderEpoch: v.Epoch,
 			LogStart: v.LogStart, HighWatermark: v.HighWater, LEO: v.LEO, Bytes: bytes[r.logID()], Offline: v.Why,
 		})

@@ -470,6 +470,26 @@ func TestDirectoriesDescribeReplicas(t *testing.T) {
 	f.store.start(t)
 }
 
+// TestDirectoriesDescribeReplicasWhoseStoreIsGone: they are offline, and say why.
+func TestDirectoriesDescribeReplicasWhoseStoreIsGone(t *testing.T) {
+	elsewhere, missing := model.TopicID{9}, model.DirectoryID{0xff}
+	records := append(topicRecords(testTopic, "orders", 1), &image.TopicRecord{ID: elsewhere, Name: "other", ReplicationFactorTarget: 1},
+		&image.PartitionRecord{Partition: model.Partition{Topic: elsewhere}, Registration: image.Partition{
+			Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{missing}, ISR: []model.NodeID{1}, Leader: 1,
+		}})
+	f := start(t, newRestartable(t, memstore.Options{}), newCluster(t, records...), testConfig(), nil)
+	d := f.Directories(context.Background())
+	if len(d) != 2 || d[0].ID != testDir || len(d[0].Replicas) != 1 {
+		t.Fatalf("directories: %+v", d)
+	}
+	if d[1].ID != missing || d[1].Name != missing.String() || !errors.Is(d[1].Err, model.ErrStorage) || len(d[1].Replicas) != 1 {
+		t.Fatalf("the directory that is gone: %+v", d[1])
+	}
+	if r := d[1].Replicas[0]; r.Partition.Topic != elsewhere || r.Offline == nil {
+		t.Fatalf("its replica: %+v", r)
+	}
+}
+
 func TestStopAnswersEverybody(t *testing.T) {
 	f := newFixture(t, 1)
 	f.mustProduce(part(0), "x")

@@ -13,7 +13,8 @@ import (
 type replica struct {
 	id    model.Partition
 	topic string
-	dir   *Directory // nil: the store that is to hold it is not of this broker
+	dirID model.DirectoryID
+	dir   *Directory // dirID's; nil: it is not of this broker
 	shard *Shard
 
 	// view is what readers see; the shard publishes it.
