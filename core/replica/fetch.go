@@ -31,15 +31,24 @@ type fetch struct {
 	limit int
 	bytes int
 	room  room
-	told  bool // something is to be told at once
-	retry bool // a read is worth repeating after a while, without a wake-up
+	until time.Time    // no store is asked after it
+	hung  []*Directory // they left a read unanswered, and are not asked again
+	told  bool         // something is to be told at once
+	retry bool         // a read is worth repeating after a while, without a wake-up
 }
 
+// otherStores is what a fetch has left for other stores when one of them has held
+// it for all of Config.StoreTimeout.
+const otherStores = time.Second
+
 // Fetch implements model.Partitions. It reads on the caller's goroutine. A
-// partition that is being opened is waited for like records are.
+// partition that is being opened is waited for like records are. All reads of one
+// fetch together wait for their stores for Config.StoreTimeout and a second, on
+// top of MaxWait; what was not read by then is answered without records.
 func (m *Manager) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
 	c := m.newFetch(f)
 	deadline := m.deps.Clock.Now().Add(f.MaxWait)
+	c.until = deadline.Add(m.cfg.StoreTimeout + otherStores)
 	c.read(ctx)
 	if !c.satisfied() && f.MaxWait > 0 {
 		w := newWatcher()
@@ -202,10 +211,14 @@ func (c *fetch) firstBatch(ctx context.Context, p *fetching, v *view, req storag
 	if n, ok := p.replica.tail.first(req.Offset, req.UpTo); ok {
 		return n
 	}
-	limited, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
+	limited, cancel, ok := c.storeCall(ctx, p)
+	if !ok {
+		return 0
+	}
 	defer cancel()
 	infos, err := p.replica.dir.Store.Scan(limited, storage.ScanRequest{Handle: req.Handle, Offset: req.Offset, UpTo: req.UpTo, MaxBatches: 1})
 	if err != nil {
+		c.unanswered(limited, p)
 		c.readFailed(ctx, p, v, err)
 		return 0
 	}
@@ -220,14 +233,38 @@ func (c *fetch) readStore(ctx context.Context, p *fetching, v *view, req storage
 		c.took(p, res)
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, c.m.cfg.StoreTimeout)
+	limited, cancel, ok := c.storeCall(ctx, p)
+	if !ok {
+		return
+	}
 	defer cancel()
 	res, err := p.replica.dir.Store.Read(limited, req)
 	if err != nil {
+		c.unanswered(limited, p)
 		c.readFailed(ctx, p, v, err)
 		return
 	}
 	c.took(p, res)
+}
+
+// storeCall gives the context of one call of the store of p. False: the store is
+// not to be asked, because it hangs or the fetch has no time left.
+func (c *fetch) storeCall(ctx context.Context, p *fetching) (context.Context, context.CancelFunc, bool) {
+	left := min(c.m.cfg.StoreTimeout, c.until.Sub(c.m.deps.Clock.Now()))
+	if left <= 0 || slices.Contains(c.hung, p.replica.dir) {
+		p.held = fmt.Errorf("the store has not answered other reads of this fetch: %w", model.ErrStorage)
+		return nil, nil, false
+	}
+	limited, cancel := context.WithTimeout(ctx, left)
+	return limited, cancel, true
+}
+
+// unanswered notes a store that let a call's time run out: the next partition
+// there would only wait as long.
+func (c *fetch) unanswered(call context.Context, p *fetching) {
+	if errors.Is(call.Err(), context.DeadlineExceeded) {
+		c.hung = append(c.hung, p.replica.dir)
+	}
 }
 
 // took adds what was read.

@@ -186,3 +186,53 @@ func TestNewLeaderEpochAndSettingsReopenWithoutLoss(t *testing.T) {
 		t.Fatalf("log: %v", got)
 	}
 }
+
+// hangs is a store that answers no read.
+type hangs struct {
+	*restartable
+	reads int
+}
+
+func (h *hangs) Read(ctx context.Context, _ storage.ReadRequest) (storage.ReadResult, error) {
+	h.reads++
+	<-ctx.Done()
+	return storage.ReadResult{}, storage.Errorf(storage.ErrUnknown, "read: %v", ctx.Err())
+}
+
+// TestAFetchWaitsForAHungStoreOnce: over many partitions it takes no longer than
+// over one, those of another store are read, and the others can be asked for again.
+func TestAFetchWaitsForAHungStoreOnce(t *testing.T) {
+	const partitions, maxWait = 20, 500 * time.Millisecond
+	other := model.DirectoryID{0xd2}
+	records := topicRecords(testTopic, "orders", partitions)
+	records[partitions].(*image.PartitionRecord).Registration.Directories = []model.DirectoryID{other} // the last
+	synctest.Test(t, func(t *testing.T) {
+		hung := &hangs{restartable: newRestartable(t, memstore.Options{})}
+		cfg := testConfig()
+		f := start(t, nil, newCluster(t, records...), cfg, func(d *Deps) {
+			d.Directories[0].Store = hung
+			d.Directories = append(d.Directories, Directory{ID: other, Name: "other", Store: newRestartable(t, memstore.Options{})})
+		})
+		ask := model.Fetch{MinBytes: 1, MaxBytes: 1 << 20, MaxWait: maxWait}
+		for i := range int32(partitions) {
+			f.mustProduce(part(i), "x")
+			ask.Partitions = append(ask.Partitions, model.FetchPartition{Partition: part(i), MaxBytes: 1000, CurrentEpoch: model.NoEpoch, LastFetchedEpoch: model.NoEpoch})
+		}
+		begun := time.Now()
+		got := f.Fetch(t.Context(), ask)
+		if took := time.Since(begun); took > maxWait+cfg.StoreTimeout+otherStores {
+			t.Errorf("took %s, with %d reads of the store that hangs", took, hung.reads)
+		}
+		for i, r := range got[:partitions-1] {
+			if len(r.Data) > 0 || (r.Err == nil) != (r.HighWatermark == 1) || (r.Err != nil && !retriable(r.Err)) {
+				t.Errorf("partition %d: %+v; want no records, or an error to be tried again", i, r)
+			}
+		}
+		if r := got[partitions-1]; r.Err != nil || len(r.Data) == 0 {
+			t.Errorf("the partition of the other store: %+v", r)
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
