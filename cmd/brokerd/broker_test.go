@@ -106,7 +106,8 @@ func TestNewcomer(t *testing.T) {
 	}
 	_, errs := call("", exitOK, "topic", "list")
 	check(errs, "there are no topics yet; `brokerd topic create NAME` makes one\n")
-	call("hello\n", exitOK, "produce", "-t", "greetings")
+	_, errs = call("hello\n", exitOK, "produce", "-t", "greetings")
+	check(errs, "1 record to greetings\n")
 	out, _ := call("", exitOK, "consume", "-t", "greetings", "--from-beginning", "-e")
 	check(out, "hello\n")
 
@@ -133,9 +134,15 @@ func TestNewcomer(t *testing.T) {
 		t.Errorf("described: %v, %s", err, out)
 	}
 	out, _ = call("", exitOK, "topic", "describe", "orders")
-	if !strings.Contains(out, "setting   segment.bytes=2097152\n") || !strings.Contains(out, "not replicated") {
+	if !strings.Contains(out, "setting   segment.bytes=2097152\n") || !strings.Contains(out, "not replicated") || !strings.Contains(out, "min isr   1 in effect\n") {
 		t.Errorf("described: %s", out)
 	}
+	name := strings.Repeat("n", 249)
+	call("", exitOK, "topic", "create", name)
+	out, _ = call("", exitOK, "topic", "list")
+	check(out, "TOPIC      PARTITIONS  REPLICAS\ngreetings  1           1\n"+name+"  1  1\norders     3           1\n")
+	call("", exitOK, "topic", "create", "large", "-c", "max.message.bytes=4194304")
+	call(strings.Repeat("x", 3<<20), exitOK, "produce", "-t", "large")
 	out, _ = call("", exitOK, "topic", "delete", "orders", "--yes")
 	check(out, "deleted orders\n")
 }
@@ -163,8 +170,12 @@ func TestClusterMistakes(t *testing.T) {
 		{"consume -t t -p 5", "", exitNotFound, "there is no partition 5"},
 		{"consume -t t --offset 5", "", exitNotFound, "there is no offset 5"},
 		{"consume -t t --from-time soon", "", exitUsage, "--from-time soon is neither a time"},
-		{"consume -t t -e --from-beginning -f %q", "x", exitOK, ""}, // nothing to print
-		{"produce -t t -k :", "novalue", exitFailed, `the line "novalue" has no ":"`},
+		{"consume -t t -e --from-beginning", "x", exitOK, ""}, // nothing to print
+		{"produce -t t -k :", "k:v\nnovalue\nk:w\n", exitFailed, "1 record to t\nbrokerd: line 2: the line \"novalue\" has no \":\" between key and value; the lines before it were sent, it and those after it were not\n"},
+		{"produce -t t -p 5", "x", exitNotFound, "there is no partition 5; the topic has those from 0 to 0"},
+		{"produce -t never -p 5", "x", exitNotFound, "there is no such topic, and so no partition 5"},
+		{"topic describe never", "", exitNotFound, "there is no such topic"}, // produce made none
+		{"produce -t t -q", "x", exitOK, ""},
 		{"produce -t t", strings.Repeat("x", 2<<20), exitRefused, "produce to t"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
@@ -180,7 +191,7 @@ func TestStartMistakes(t *testing.T) {
 	dir := t.TempDir()
 	address, _ := dev(t, dir)
 	code, _, errs := call(t, "", "dev", "--data", dir, "--port", "0")
-	if code != exitFailed || !strings.Contains(errs, "is held by the brokerd with process ID") {
+	if code != exitInUse || !strings.Contains(errs, "is held by the brokerd with process ID") {
 		t.Errorf("the same directory: code %d, %s", code, errs)
 	}
 	_, port, err := net.SplitHostPort(address)
@@ -188,7 +199,7 @@ func TestStartMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errs = call(t, "", "dev", "--data", t.TempDir(), "--port", port)
-	if code != exitFailed || !strings.Contains(errs, address) || !strings.Contains(errs, "another program has that port") {
+	if code != exitInUse || !strings.Contains(errs, address) || !strings.Contains(errs, "another program has that port") {
 		t.Errorf("the same port: code %d, %s", code, errs)
 	}
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/quorum"
 )
 
 // call runs one command line.
@@ -87,6 +89,12 @@ func TestUsageMistakes(t *testing.T) {
 		{"config show --set nod.id=1", `flag --set: unknown key "nod.id"; did you mean "node.id"?`},
 		{"dev --flush never", `flag --flush: flush: "never" is not one of replicated, always, interval`},
 		{"dev --port 99999", "a port is a number from 0 to 65535"},
+		{"help bogus", `there is no command "bogus"`},
+		{"help topic bogus", `there is no command "topic bogus"`},
+		{"topic list -b nope:zz", `-b nope:zz: the port "zz" is not a number from 1 to 65535`},
+		{"consume -t a --offset abc", "--offset abc is not a number, earliest or latest"},
+		{"consume -t a --from-time soon", "--from-time soon is neither"},
+		{"consume -t a -f %q", "has the unknown %q"},
 		{"dev extra", `"extra" is not expected here`},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
@@ -113,19 +121,39 @@ func TestExitCodes(t *testing.T) {
 		{&unreachableError{"h:1", errors.New("x")}, exitUnreachable},
 		{answerError("create", "t", kerr.TopicAlreadyExists, ""), exitRefused},
 		{answerError("create", "t", kerr.InvalidConfig, "because"), exitRefused},
+		{fmt.Errorf("w: %w", broker.ErrLocked), exitInUse},
+		{fmt.Errorf("w: %w", quorum.ErrForeign), exitUsage},
 		{context.Canceled, exitInterrupted},
 	} {
 		if got := exitCode(tc.err); got != tc.want {
 			t.Errorf("%v: code %d, want %d", tc.err, got, tc.want)
 		}
 	}
-	for _, code := range []int{exitOK, exitFailed, exitUsage, exitNotFound, exitUnreachable, exitRefused, exitInterrupted} {
+	for _, code := range []int{exitOK, exitFailed, exitUsage, exitNotFound, exitUnreachable, exitRefused, exitInUse, exitInterrupted} {
 		if !strings.Contains(exitCodesText, fmt.Sprintf("\n  %d ", code)) {
 			t.Errorf("exit code %d is not documented", code)
 		}
 	}
 	if _, out, _ := call(t, "", "help", "exit-codes"); !strings.Contains(out, "no broker could be reached") {
 		t.Errorf("brokerd help exit-codes: %s", out)
+	}
+}
+
+// A printer that has no room says so once.
+func TestPrintingFails(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	defer func() { _ = full.Close() }()
+	address, _ := dev(t, t.TempDir())
+	if code, _, errs := call(t, "hello", "produce", "-t", "t", "-b", address); code != exitOK {
+		t.Fatal(errs)
+	}
+	var errs bytes.Buffer
+	code := run(t.Context(), &console{in: strings.NewReader(""), out: full, err: &errs}, []string{"consume", "-t", "t", "--from-beginning", "-e", "-b", address})
+	if code != exitFailed || strings.Count(errs.String(), "no space left") != 1 {
+		t.Errorf("code %d, %s", code, &errs)
 	}
 }
 

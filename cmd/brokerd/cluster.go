@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,9 @@ func (c *cluster) flag(cmd *cobra.Command) {
 
 // connect returns a client of a cluster that has answered. The caller closes it.
 func (c *cluster) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	opts = append([]kgo.Opt{
 		kgo.SeedBrokers(c.seeds()...),
 		kgo.ClientID("brokerd"),
@@ -56,6 +60,24 @@ func (c *cluster) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, er
 		return nil, &unreachableError{c.bootstrap, rootCause(err)}
 	}
 	return client, nil
+}
+
+// check says what is wrong with the addresses, before any is dialled.
+func (c *cluster) check() error {
+	seeds := c.seeds()
+	if len(seeds) == 0 {
+		return &usageError{"-b names no broker; write host:port"}
+	}
+	for _, s := range seeds {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil || host == "" {
+			return &usageError{fmt.Sprintf("-b %s is not host:port", s)}
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return &usageError{fmt.Sprintf("-b %s: the port %q is not a number from 1 to 65535", s, port)}
+		}
+	}
+	return nil
 }
 
 func (c *cluster) seeds() []string {

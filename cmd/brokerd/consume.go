@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -89,7 +90,18 @@ func (s *consuming) check(cmd *cobra.Command) error {
 	case s.output != "text" && s.output != "json":
 		return usagef(cmd, "-o %s is neither text nor json", s.output)
 	}
-	return nil
+	if s.fromTime != "" {
+		if _, err := parseTime(s.fromTime, time.Now()); err != nil {
+			return &usageError{err.Error()}
+		}
+	}
+	if s.output == "text" {
+		if _, err := parseFormat(s.format); err != nil {
+			return err
+		}
+	}
+	_, err := s.number()
+	return err
 }
 
 func parseTime(text string, now time.Time) (time.Time, error) {
@@ -130,6 +142,7 @@ func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
 	opts := []kgo.Opt{
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets}),
 		kgo.KeepControlRecords(), kgo.FetchMaxWait(fetchWait), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.KeepRetryableFetchErrors(),
 	}
 	if s.committed {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -140,7 +153,10 @@ func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
 	defer client.Close()
 	out := bufio.NewWriterSize(c.out, outputBytes)
 	err = s.poll(ctx, client, spans, len(offsets), out)
-	return errors.Join(err, out.Flush())
+	if flushed := out.Flush(); flushed != nil && !errors.Is(err, flushed) {
+		err = errors.Join(err, fmt.Errorf("print records: %w", flushed))
+	}
+	return err
 }
 
 const (
@@ -212,16 +228,42 @@ func (s *consuming) from(start, end int64) (int64, error) {
 	case s.offset == "", s.offset == "latest":
 		return end, nil
 	}
-	n, err := strconv.ParseInt(s.offset, 10, 64)
+	n, err := s.number()
 	switch {
 	case err != nil:
-		return 0, &usageError{fmt.Sprintf("--offset %s is not a number, earliest or latest", s.offset)}
+		return 0, err
 	case n < 0:
 		return max(start, end+n), nil
 	case n < start || n > end:
 		return 0, &notFoundError{fmt.Sprintf("there is no offset %d: the records are those from %d to %d", n, start, end-1)}
 	}
 	return n, nil
+}
+
+// number is the offset where it is given as a number, 0 otherwise.
+func (s *consuming) number() (int64, error) {
+	switch s.offset {
+	case "", "earliest", "latest":
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s.offset, 10, 64)
+	if err != nil {
+		return 0, &usageError{fmt.Sprintf("--offset %s is not a number, earliest or latest", s.offset)}
+	}
+	return n, nil
+}
+
+// fetchError says whether an error ends the command, and how: the client tries
+// again by itself after those that pass, but damaged records stay so.
+func (s *consuming) fetchError(e kgo.FetchError, next int64) error {
+	switch {
+	case errors.Is(e.Err, kerr.CorruptMessage):
+		return fmt.Errorf("consume %s, partition %d: the stored records at offset %d are damaged. Restore a backup; or read on behind them with -p %d --offset N; or give them up for all, by DeleteRecords up to where they end (%s)",
+			s.topic, e.Partition, next, e.Partition, kerr.CorruptMessage.Message)
+	case kerr.IsRetriable(e.Err):
+		return nil
+	}
+	return answerError("consume", s.topic, e.Err, "")
 }
 
 // poll prints records until it is to end. open is the number of partitions that
@@ -233,15 +275,17 @@ func (s *consuming) poll(ctx context.Context, client *kgo.Client, spans map[int3
 	}
 	var printed int64
 	ended := make(map[int32]bool)
+	next := make(map[int32]int64, len(spans)) // to read, by partition
+	for p, span := range spans {
+		next[p] = span.from
+	}
 	for !s.exitAtEnd || open > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		for _, e := range fetches.Errors() {
-			return answerError("consume", s.topic, e.Err, "")
-		}
 		for _, r := range fetches.Records() {
+			next[r.Partition] = r.Offset + 1
 			last := spans[r.Partition].end - 1
 			if s.exitAtEnd && r.Offset >= last && !ended[r.Partition] {
 				ended[r.Partition] = true // also by a later record, where the last one is compacted away
@@ -259,6 +303,11 @@ func (s *consuming) poll(ctx context.Context, client *kgo.Client, spans map[int3
 		}
 		if err := out.Flush(); err != nil {
 			return fmt.Errorf("print records: %w", err)
+		}
+		for _, e := range fetches.Errors() {
+			if err := s.fetchError(e, next[e.Partition]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/brokerd/brokerd/core/broker"
+	"github.com/brokerd/brokerd/core/quorum"
 )
 
 // The exit codes, for scripts.
@@ -18,6 +22,7 @@ const (
 	exitNotFound    = 3
 	exitUnreachable = 4
 	exitRefused     = 5
+	exitInUse       = 6
 	exitInterrupted = 130
 )
 
@@ -25,11 +30,15 @@ const exitCodesText = `The exit code says what kind of end a command came to:
 
   0    it did what it was asked
   1    it failed for a reason that is none of those below
-  2    the command line or the configuration is wrong; nothing was done
+  2    the command line or the configuration is wrong; nothing was done (a broker:
+       also a node.id that is not the data directory's, or no cluster to join
+       where cluster.bootstrap is false)
   3    what was named does not exist (a topic, a partition, a file)
   4    no broker could be reached
   5    the cluster was reached and refused (it exists already, is not allowed,
        or is not valid)
+  6    a broker did not start, because another program has its data directory or
+       one of its ports
   130  it was interrupted before its end`
 
 func newExitCodes() *cobra.Command {
@@ -94,6 +103,10 @@ func exitCode(err error) int {
 		return exitNotFound
 	case errors.As(err, &config):
 		return exitUsage
+	case errors.Is(err, quorum.ErrForeign), errors.Is(err, quorum.ErrNoCluster):
+		return exitUsage
+	case errors.Is(err, broker.ErrLocked), errors.Is(err, quorum.ErrInUse), errors.Is(err, syscall.EADDRINUSE):
+		return exitInUse
 	case errors.As(err, &kafka):
 		return exitRefused
 	case errors.Is(err, context.Canceled):

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -43,12 +45,33 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 	t.SuppressTrailingSpaces()
 	t.AppendHeader(tableRow(header))
 	for _, row := range rows {
-		t.AppendRow(tableRow(row))
+		if !long(row) {
+			t.AppendRow(tableRow(row))
+		}
 	}
-	if _, err := fmt.Fprintln(w, t.Render()); err != nil {
+	lines := strings.Split(t.Render(), "\n")
+	for i, row := range rows { // long ones among the others, which are not padded for their sake
+		if long(row) {
+			lines = slices.Insert(lines, min(i+1, len(lines)), strings.TrimRight(strings.Join(row, "  "), " "))
+		}
+	}
+	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
 	return nil
+}
+
+// longCell is more than a column is padded to.
+const longCell = 60
+
+// long reports whether a row has a cell, the last one apart, that is too long.
+func long(row []string) bool {
+	for _, cell := range row[:max(0, len(row)-1)] {
+		if len(cell) > longCell {
+			return true
+		}
+	}
+	return false
 }
 
 func tableRow(cells []string) table.Row {

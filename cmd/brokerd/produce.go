@@ -7,18 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const (
 	// lineBytesMax bounds one record that is read from a line.
 	lineBytesMax = 64 << 20
+	// batchBytesDefault is for topics that do not say what they take: Kafka's own.
+	batchBytesDefault = 1048588
+	// batchBytesLeast leaves the client room for one small record.
+	batchBytesLeast = 1 << 10
 	// deliveryTimeout is how long a record may wait for the cluster.
 	deliveryTimeout = 30 * time.Second
 )
@@ -30,6 +36,7 @@ type producing struct {
 	partition int32
 	codec     string
 	acks      string
+	quiet     bool
 }
 
 func newProduce(c *console) *cobra.Command {
@@ -42,7 +49,8 @@ func newProduce(c *console) *cobra.Command {
 		Short: "Send lines as records",
 		Long: `Sends every line of its input as a record. A topic that does not exist is made
 where the cluster allows that. It ends when its input does and all records are
-acknowledged.`,
+acknowledged, and says on standard error how many it sent. A line that is no
+record (-k) ends it too: the lines before it are sent, the others are not.`,
 		Example: `  echo hello | brokerd produce -t greetings
   printf 'id1:first\nid2:second\n' | brokerd produce -t orders -k :
   brokerd produce -t orders -H source=cli -z zstd < orders.txt`,
@@ -52,6 +60,11 @@ acknowledged.`,
 			if err != nil {
 				return err
 			}
+			bytes, err := p.batchBytes(cmd.Context(), at)
+			if err != nil {
+				return err
+			}
+			opts = append(opts, kgo.ProducerBatchMaxBytes(bytes))
 			client, err := at.connect(cmd.Context(), opts...)
 			if err != nil {
 				return err
@@ -67,6 +80,7 @@ acknowledged.`,
 	f.StringArrayVarP(&p.headers, "header", "H", nil, "a header of every record, as name=value (repeatable)")
 	f.Int32VarP(&p.partition, "partition", "p", -1, "the partition; -1: by key, or any")
 	f.StringVarP(&p.codec, "compression", "z", "none", "none, gzip, snappy, lz4 or zstd")
+	f.BoolVarP(&p.quiet, "quiet", "q", false, "do not say how many records were sent")
 	f.StringVar(&p.acks, "acks", "all", "what to wait for: all in-sync replicas, 1 (the leader), or 0 (nothing)")
 	return cmd
 }
@@ -82,7 +96,7 @@ func (p *producing) options(cmd *cobra.Command) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.DefaultProduceTopic(p.topic), kgo.AllowAutoTopicCreation(),
 		kgo.RecordDeliveryTimeout(deliveryTimeout), kgo.UnknownTopicRetries(3),
-		kgo.MaxBufferedBytes(lineBytesMax), kgo.ProducerBatchMaxBytes(1000012),
+		kgo.MaxBufferedBytes(lineBytesMax),
 	}
 	codecs := map[string]kgo.CompressionCodec{
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
@@ -108,6 +122,42 @@ func (p *producing) options(cmd *cobra.Command) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
+// batchBytes asks for the largest batch that the topic takes, and whether it has
+// the partition that was named. Nothing is made.
+func (p *producing) batchBytes(ctx context.Context, at cluster) (int32, error) {
+	admin, err := at.admin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer admin.Close()
+	topics, err := admin.ListTopicsWithInternal(ctx, p.topic)
+	if err != nil {
+		return 0, fmt.Errorf("produce to %s: %w", p.topic, err)
+	}
+	t := topics[p.topic]
+	exists := t.Err == nil && len(t.Partitions) > 0
+	switch {
+	case !exists && p.partition > 0 && errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+		return 0, &notFoundError{fmt.Sprintf("produce to %s: there is no such topic, and so no partition %d; `brokerd topic create %s -p %d` makes one", p.topic, p.partition, p.topic, p.partition+1)}
+	case !exists:
+		return batchBytesDefault, nil // made with the first record, or refused then
+	case p.partition >= int32(len(t.Partitions)):
+		return 0, &notFoundError{fmt.Sprintf("produce to %s: there is no partition %d; the topic has those from 0 to %d", p.topic, p.partition, len(t.Partitions)-1)}
+	}
+	configs, err := admin.DescribeTopicConfigs(ctx, p.topic)
+	if err != nil {
+		return batchBytesDefault, nil // not everybody may ask
+	}
+	for _, r := range configs {
+		for _, c := range r.Configs {
+			if n, err := strconv.ParseInt(c.MaybeValue(), 10, 32); c.Key == "max.message.bytes" && err == nil {
+				return int32(min(max(n, batchBytesLeast), lineBytesMax)), nil
+			}
+		}
+	}
+	return batchBytesDefault, nil
+}
+
 func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -125,10 +175,11 @@ func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) err
 	)
 	lines := bufio.NewScanner(c.in)
 	lines.Buffer(make([]byte, 0, 64<<10), lineBytesMax)
-	for ctx.Err() == nil && lines.Scan() {
+	var bad error // the line that ends it
+	for number := 1; ctx.Err() == nil && lines.Scan(); number++ {
 		record, err := p.record(lines.Bytes())
 		if err != nil {
-			cancel(err)
+			bad = fmt.Errorf("line %d: %w; the lines before it were sent, it and those after it were not", number, err)
 			break
 		}
 		client.Produce(ctx, record, func(_ *kgo.Record, err error) {
@@ -150,15 +201,24 @@ func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) err
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
+	} else if bad != nil {
+		err = errors.Join(err, bad)
 	} else if scan := lines.Err(); scan != nil {
 		err = fmt.Errorf("read a record: %w", lineError(scan))
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if c.errTerminal || err != nil {
-		_, _ = fmt.Fprintf(c.err, "%d records are in %s\n", sent, p.topic)
+	if !p.quiet {
+		_, _ = fmt.Fprintln(c.err, sentText(sent, p.topic))
 	}
 	return err
+}
+
+func sentText(records int, topic string) string {
+	if records == 1 {
+		return "1 record to " + topic
+	}
+	return fmt.Sprintf("%d records to %s", records, topic)
 }
 
 func lineError(err error) error {

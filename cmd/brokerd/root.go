@@ -56,10 +56,28 @@ others depend on, write a configuration file and run "brokerd --config FILE".`,
 	}
 	root.Flags().StringVar(&opts.file, "config", "", "configuration file of the broker to run")
 	root.Flags().StringArrayVar(&opts.set, "set", nil, "a setting over the file's and the environment's, as name=value (repeatable)")
+	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%s", err) })
 	root.AddCommand(newDev(c), newTopic(c), newProduce(c), newConsume(c), newPlugin(c), newConfig(c), newVersion(c), newExitCodes())
 	return root
+}
+
+// newHelp is cobra's help, but for commands that are not there.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "What a command does",
+		Example: "  brokerd help\n  brokerd help topic create",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || target == nil || len(rest) > 0 {
+				return usagef(cmd.Root(), "there is no command %q", strings.Join(args, " "))
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+	}
 }
 
 // noArgs, someArgs and exactArgs say what was wrong and where to read more.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -118,9 +121,9 @@ func TestFirstStartMistakes(t *testing.T) {
 		code int
 		want string
 	}{
-		{"--admin-port " + port, exitFailed, "--admin-port (dev) or `admin.listen`"},
+		{"--admin-port " + port, exitInUse, "--admin-port (dev) or `admin.listen`"},
 		{"--set storage.stores={main:{plugin:nosuch}}", exitFailed, "nosuch"},
-		{"--set cluster.bootstrap=false", exitFailed, "cluster.bootstrap"},
+		{"--set cluster.bootstrap=false", exitUsage, "cluster.bootstrap"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			dir := t.TempDir()
@@ -132,6 +135,64 @@ func TestFirstStartMistakes(t *testing.T) {
 				t.Error("a cluster was created")
 			}
 			devOnce(t, dir)
+			if code, _, errs := call(t, "", "dev", "--data", dir, "--port", "0", "--set", "node.id=2"); code != exitUsage || !strings.Contains(errs, "set node.id to 1") {
+				t.Errorf("another node.id: code %d\n%s", code, errs)
+			}
 		})
+	}
+	if got := startError(&fs.PathError{Op: "mkdir", Path: "/ro", Err: syscall.EROFS}).Error(); !strings.Contains(got, "mounted read-only") {
+		t.Errorf("a read-only file system: %s", got)
+	}
+}
+
+// Records that the store cannot read end a consumer with a sentence, and the
+// status tells of them.
+func TestConsumeDamagedRecords(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := newScreen()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, &console{in: strings.NewReader(""), out: out, err: newScreen()}, []string{"dev", "--data", dir, "--port", "0"})
+	}()
+	address := out.waitFor(t, `brokerd is ready at (\S+),`)[1]
+	for _, line := range []string{"first", "second"} {
+		if code, _, errs := call(t, line, "produce", "-t", "orders", "-b", address); code != exitOK {
+			t.Fatal(errs)
+		}
+	}
+	cancel()
+	<-ended
+	segments, err := filepath.Glob(filepath.Join(dir, "main", "orders-0*", "*.log"))
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("segments %v, %v", segments, err)
+	}
+	content, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[strings.Index(string(content), "second")] ^= 1
+	if err := os.WriteFile(segments[0], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address, screen := dev(t, dir)
+	code, printed, errs := call(t, "", "consume", "-t", "orders", "--from-beginning", "-e", "-b", address)
+	if code != exitFailed || printed != "first\n" || !strings.Contains(errs, "consume orders, partition 0: the stored records at offset 1 are damaged") {
+		t.Errorf("code %d, %q\n%s", code, printed, errs)
+	}
+	admin := screen.waitFor(t, `are at (http://\S+) `)[1]
+	for path, want := range map[string]string{
+		"/v1/status": "stored records of orders, partition 0, are damaged at offset 1",
+		"/metrics":   `brokerd_replica_damaged_reads_total{topic="orders"}`,
+	} {
+		resp, err := http.Get(admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%s, %v: no %q in\n%s", path, err, want, body)
+		}
 	}
 }

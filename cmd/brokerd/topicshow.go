@@ -72,6 +72,9 @@ func newTopicList(c *console) *cobra.Command {
 
 type describedTopic struct {
 	listedTopic
+	// MinISR is min.insync.replicas as it is in effect: no more than there are
+	// replicas.
+	MinISR   int                  `json:"min_isr"`
 	List     []describedPartition `json:"partition_list"`
 	Settings map[string]string    `json:"settings"` // those that differ from the default
 }
@@ -162,6 +165,9 @@ func describe(ctx context.Context, admin *kadm.Client, name string) (describedTo
 	}
 	for _, r := range configs {
 		for _, cfg := range r.Configs {
+			if n, err := strconv.Atoi(cfg.MaybeValue()); cfg.Key == "min.insync.replicas" && err == nil {
+				out.MinISR = min(n, max(1, out.Replicas))
+			}
 			if cfg.Source == kmsg.ConfigSourceDynamicTopicConfig {
 				out.Settings[cfg.Key] = cfg.MaybeValue()
 			}
@@ -176,6 +182,11 @@ func (c *console) showTopic(t describedTopic) error {
 	}
 	for _, name := range sortedKeys(t.Settings) {
 		if _, err := fmt.Fprintf(c.out, "setting   %s=%s\n", name, t.Settings[name]); err != nil {
+			return err
+		}
+	}
+	if t.MinISR > 0 {
+		if _, err := fmt.Fprintf(c.out, "min isr   %d in effect\n", t.MinISR); err != nil {
 			return err
 		}
 	}

@@ -180,8 +180,7 @@ func checkRecords(data []byte, info recordbatch.Info, p Policy) (int64, error) {
 		case overflows(info.BaseTimestamp, r.timestampDelta):
 			refused = refused.add(i, model.ErrInvalidTimestamp, "timestamp %d%+d is out of range", info.BaseTimestamp, r.timestampDelta)
 		case ts != -1 && !inBounds(ts, p):
-			refused = refused.add(i, model.ErrInvalidTimestamp, "timestamp %d is not within %d ms before and %d ms after %d",
-				ts, p.TimestampBeforeMax, p.TimestampAfterMax, p.Now)
+			refused = refused.add(i, model.ErrInvalidTimestamp, "%s", outOfBounds(ts, p))
 		}
 		maxTimestamp = max(maxTimestamp, ts)
 	}
@@ -196,6 +195,14 @@ func checkRecords(data []byte, info recordbatch.Info, p Policy) (int64, error) {
 
 func overflows(a, b int64) bool {
 	return (b > 0 && a > math.MaxInt64-b) || (b < 0 && a < math.MinInt64-b)
+}
+
+// outOfBounds is the sentence about a timestamp that is not inBounds.
+func outOfBounds(ts int64, p Policy) string {
+	if ts >= p.Now {
+		return fmt.Sprintf("timestamp %d is more than %d ms after the broker's %d", ts, p.TimestampAfterMax, p.Now)
+	}
+	return fmt.Sprintf("timestamp %d is more than %d ms before the broker's %d", ts, p.TimestampBeforeMax, p.Now)
 }
 
 // inBounds: a difference that doesn't fit in 64 bits is further than any bound

@@ -166,8 +166,8 @@ func TestRecordErrors(t *testing.T) {
 		}{
 			{name: "all good", before: 2001, after: 1001, records: records},
 			{name: "null key", compacted: true, before: 2001, after: 1001, records: records, want: []int32{1}, reason: model.ErrInvalidRecord, messageOfFirst: "key"},
-			{name: "late", before: 2001, after: 1000, records: records, want: []int32{2}, reason: model.ErrInvalidTimestamp, messageOfFirst: "timestamp"},
-			{name: "early", before: 2000, after: 1001, records: records, want: []int32{3}, reason: model.ErrInvalidTimestamp, messageOfFirst: "timestamp"},
+			{name: "late", before: 2001, after: 1000, records: records, want: []int32{2}, reason: model.ErrInvalidTimestamp, messageOfFirst: "more than 1000 ms after"},
+			{name: "early", before: 2000, after: 1001, records: records, want: []int32{3}, reason: model.ErrInvalidTimestamp, messageOfFirst: "more than 2000 ms before"},
 			{name: "all", compacted: true, records: records, want: []int32{1, 2, 3}, reason: model.ErrInvalidTimestamp, messageOfFirst: "key"},
 			{name: "the broker's time", logAppendTime: true, records: records},
 			{name: "the broker's time, compacted", logAppendTime: true, compacted: true, records: records, want: []int32{1}, reason: model.ErrInvalidRecord, messageOfFirst: "key"},

@@ -172,6 +172,9 @@ func (d *decision) assign(t model.NewTopic, place *placer, budget int) ([][]mode
 
 // checkGrowth says whether so many partitions may be added.
 func (d *decision) checkGrowth(topic string, more, budget int) error {
+	if more > budget && budget == d.cfg.RequestPartitionsMax {
+		return fmt.Errorf("topic %q: %d new partitions: one request may make %d; ask for fewer: %w", topic, more, budget, model.ErrPolicyViolation)
+	}
 	if more > budget {
 		return fmt.Errorf("topic %q: %d new partitions: one request may make %d, of which %d are left: %w", topic, more, d.cfg.RequestPartitionsMax, budget, model.ErrPolicyViolation)
 	}
