@@ -205,6 +205,34 @@ func TestConfigCommands(t *testing.T) {
 	}
 }
 
+// What a file names is looked for, without starting anything.
+func TestConfigCheckLooksAround(t *testing.T) {
+	plugins := t.TempDir()
+	if err := os.WriteFile(filepath.Join(plugins, "mine"), []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "b.yaml")
+	for _, tc := range []struct {
+		yaml string
+		code int
+		want string
+	}{
+		{"storage.stores.main.plugin: nosuch", exitUsage, "b.yaml:1: storage.stores: store main: there is no plugin nosuch; those built in are storage-file"},
+		{"storage.stores.main: {plugin: storage-file, config: {path: /p, pth: x}}", exitUsage, `plugin storage-file has no setting "pth"; it has path`},
+		{"storage.stores.main: {plugin: storage-file, config: {path: \"${env:BROKERD_TEST_UNSET}\"}}", exitOK, "warning: " + file + ":1: storage.stores: store main: path: ${env:BROKERD_TEST_UNSET}: the environment has no"},
+		{"plugins.dir: /nowhere/plugins", exitUsage, "plugins.dir: there is no directory /nowhere/plugins"},
+		{"plugins.dir: " + plugins + "\nstorage.stores.main.plugin: mine", exitUsage, "mine is there, but may not be executed; chmod +x it"},
+		{"memory: 900TiB", exitUsage, "b.yaml:1: memory: 900TiB is more than this machine has"},
+	} {
+		if err := os.WriteFile(file, []byte(tc.yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, errs := call(t, "", "config", "check", file); code != tc.code || !strings.Contains(errs, tc.want) {
+			t.Errorf("%s: code %d, %s\nwant %d, %s", tc.yaml, code, errs, tc.code, tc.want)
+		}
+	}
+}
+
 func TestDevListeners(t *testing.T) {
 	for env, want := range map[string]string{
 		"":                                       "PLAINTEXT://127.0.0.1:7",

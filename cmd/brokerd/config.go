@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,7 @@ func newConfigCheck(c *console) *cobra.Command {
 	return &cobra.Command{
 		Use:     "check FILE",
 		Short:   "Say what is wrong with a configuration file",
-		Long:    "Reads a file as a broker would, the environment left aside, and says everything\nthat is wrong with it, each with its line.",
+		Long:    "Reads a file as a broker would, the environment left aside, and says everything\nthat is wrong with it, each with its line. What it names is looked for on this\nmachine: plugins, their settings, directories, memory. Nothing is started.",
 		Example: "  brokerd config check /etc/brokerd.yaml",
 		Args:    oneArg("a file"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -30,8 +32,12 @@ func newConfigCheck(c *console) *cobra.Command {
 			if err != nil {
 				return &configError{err}
 			}
-			for _, w := range loaded.Warnings {
+			problems, warnings := checkSurroundings(loaded, memoryOfMachine())
+			for _, w := range slices.Concat(loaded.Warnings, warnings) {
 				_, _ = fmt.Fprintln(c.err, "warning: "+w)
+			}
+			if err := errors.Join(problems...); err != nil {
+				return &configError{err}
 			}
 			_, err = fmt.Fprintf(c.out, "%s is valid\n", args[0])
 			return err

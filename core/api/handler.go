@@ -283,7 +283,7 @@ func (h *Handler) message(err error) *string {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
+	text := h.errs.Text(err)
 	switch {
 	case errors.Is(err, model.ErrStorage):
 		text = model.ErrStorage.Error()

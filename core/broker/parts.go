@@ -40,6 +40,9 @@ const (
 	fetchShare = 32
 )
 
+// idleNever is longer than anybody waits, and short enough to be added to a time.
+const idleNever = 100 * 365 * 24 * time.Hour
+
 // fetchBytesMax bounds the reply to a fetch.
 func (b *Broker) fetchBytesMax() int {
 	return int(min(b.cfg.Server.FetchBytesMax, b.cfg.Memory/fetchShare))
@@ -152,7 +155,9 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager) (*server
 	cfg := server.DefaultConfig()
 	cfg.MaxRequestBytes = int32(b.cfg.Server.RequestBytesMax)
 	cfg.MaxConnections = b.cfg.Server.ConnectionsMax
-	cfg.IdleTimeout = b.cfg.Server.IdleMax
+	if cfg.IdleTimeout = b.cfg.Server.IdleMax; cfg.IdleTimeout < 0 {
+		cfg.IdleTimeout = idleNever
+	}
 	for _, l := range b.cfg.Listeners {
 		cfg.Listeners = append(cfg.Listeners, server.Listener{Name: l.Name, Address: l.Address()})
 	}

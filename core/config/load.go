@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -77,8 +79,20 @@ func Load(src Sources) (Loaded, error) {
 	if len(problems) == 0 {
 		problems = l.validate()
 	}
+	slices.SortStableFunc(problems, func(a, b error) int { return cmp.Compare(l.line(a), l.line(b)) })
 	l.out.Warnings = slices.Concat(l.file.warnings, l.warnings)
 	return l.out, errors.Join(problems...)
+}
+
+// line is the line of the file that a problem begins with; those of other
+// sources come last.
+func (l *loader) line(problem error) int {
+	rest, inFile := strings.CutPrefix(problem.Error(), l.file.file+":")
+	digits, _, _ := strings.Cut(rest, ":")
+	if n, err := strconv.Atoi(digits); inFile && err == nil {
+		return n
+	}
+	return math.MaxInt
 }
 
 type loader struct {

@@ -55,7 +55,12 @@ func TestFileMistakes(t *testing.T) {
 		{"a topic's name for it", "retention.ms: 1", []string{`did you mean "log.retention.ms"?`}},
 		{"nested", "log:\n  level: info\n  lvel: x", []string{`f.yaml:3: unknown key "log.lvel"; did you mean "log.level"?`}},
 		{"like nothing", "zzzzzzzz: 1", []string{`f.yaml:1: unknown key "zzzzzzzz"; ` + "`brokerd config show`"}},
-		{"all at once", "node.id: x\n\nflush: never\nfoo: 1", []string{"f.yaml:4: unknown key", "f.yaml:1: node.id: \"x\"", "f.yaml:3: flush: \"never\" is not one of replicated, always, interval"}},
+		{"all at once", "node.id: x\n\nflush: never\nfoo: 1", []string{"f.yaml:1: node.id: \"x\"", "f.yaml:3: flush: \"never\" is not one of replicated, always, interval", "f.yaml:4: unknown key"}},
+		{"a topic setting", "log.segment.bytes: 1", []string{`f.yaml:1: log.segment.bytes: it cannot be "1": it must be`}},
+		{"idle at once", "connections.max.idle.ms: 0", []string{"f.yaml:1: connections.max.idle.ms: 0 would close"}},
+		{"too many partitions", "num.partitions: 10001", []string{"f.yaml:1: num.partitions: 10001 is more than a topic can be made with, which is 10000"}},
+		{"a dotted store's unknown key", "storage.stores.main.plugin: a\nstorage.stores.main.path: b", []string{`f.yaml:2: storage.stores: store main has the unknown key "path"`}},
+		{"a dotted store twice", "storage.stores.main.plugin: a\nstorage: {stores: {main: {config: {}}}}", []string{"f.yaml:2: storage.stores is set twice"}},
 		{"twice", "log.level: info\nlog: {level: debug}", []string{"f.yaml:2: log.level is set twice, first at line 1"}},
 		{"the same key twice", "node.id: 1\nnode.id: 2", []string{"f.yaml:2: not valid YAML"}},
 		{"syntax", "node.id: [1\nflush: x", []string{"f.yaml:", "not valid YAML"}},
@@ -98,6 +103,36 @@ func TestFileMistakes(t *testing.T) {
 				rest = after
 			}
 		})
+	}
+}
+
+// A store says the same with dots, nested, and in any mixture of both.
+func TestDottedStores(t *testing.T) {
+	nested, err := Load(Sources{File: "f.yaml", Content: []byte("storage:\n  stores:\n    main: {plugin: x, config: {path: /p, n: 5, a.b: 1}}\n    other: {plugin: y}\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"storage.stores.main.plugin: x\nstorage.stores.main.config: {path: /p, n: 5, a.b: 1}\nstorage.stores.other.plugin: y\n",
+		"storage.stores.main: {plugin: x, config.path: /p, config.n: 5, config.a.b: 1}\nstorage.stores.other: {plugin: y}\n",
+		"storage:\n  stores:\n    main.plugin: x\n    main.config.path: /p\n    main: {config: {n: 5, a.b: 1}}\n    other.plugin: y\n",
+	} {
+		dotted, err := Load(Sources{File: "f.yaml", Content: []byte(text)})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(nested.Storage, dotted.Storage); diff != "" {
+			t.Errorf("%s is another (-nested +dotted):\n%s", text, diff)
+		}
+	}
+}
+
+// -1 is never, as Kafka has it.
+func TestNeverIdle(t *testing.T) {
+	l, err := Load(Sources{File: "f.yaml", Content: []byte("connections.max.idle.ms: -1")})
+	if err != nil || l.Server.IdleMax >= 0 {
+		t.Errorf("idle max %s, %v", l.Server.IdleMax, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -33,8 +34,8 @@ func (f propertyField) parse(text string) error {
 			text = strconv.FormatInt(n, 10)
 		}
 	}
-	if err := f.def.Check(text); err != nil {
-		return err
+	if f.def.Check(text) != nil { // its own sentence has the topic's name for the setting
+		return fmt.Errorf("it cannot be %q: it must be %s", text, f.def.Allowed)
 	}
 	if *f.at == nil {
 		*f.at = make(map[string]string)

@@ -93,7 +93,7 @@ func limitSettings() []setting {
 	return []setting{
 		{name: "socket.request.max.bytes", about: "largest request",
 			field: func(c *Config) field { return bytesField[int64]{&c.Server.RequestBytesMax, false} }},
-		{name: "connections.max.idle.ms", about: "a connection that says nothing for so long is closed",
+		{name: "connections.max.idle.ms", about: "a connection that says nothing for so long is closed; -1: never",
 			field: func(c *Config) field { return durationField{&c.Server.IdleMax} }},
 		{name: "max.connections", about: "connections at a time",
 			field: func(c *Config) field { return intField[int]{&c.Server.ConnectionsMax} }},

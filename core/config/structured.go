@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -58,41 +61,117 @@ func (f storesField) parseNode(node ast.Node) error {
 	if err != nil {
 		return err
 	}
-	out := make(map[string]Store, len(entries))
+	b := storesBuilder{stores: make(map[string]*storeParts)}
 	for _, e := range entries {
-		s, err := parseStore(e)
+		name, rest, dotted := strings.Cut(keyOf(e), ".")
+		s := b.store(name, lineOf(e.Key))
+		if dotted {
+			err = s.part(rest, e)
+		} else {
+			err = s.whole(e)
+		}
 		if err != nil {
 			return err
 		}
-		out[keyOf(e)] = s
+	}
+	out, err := b.build()
+	if err != nil {
+		return err
 	}
 	*f.at = out
 	return nil
 }
 
-func parseStore(entry *ast.MappingValueNode) (Store, error) {
-	name := keyOf(entry)
-	s := Store{Config: json.RawMessage(`{}`)}
+// storesBuilder gathers stores, whose parts may be written with dots or nested.
+type storesBuilder struct{ stores map[string]*storeParts }
+
+type storeParts struct {
+	name   string
+	line   int
+	plugin string
+	config map[string]any
+}
+
+func (b storesBuilder) store(name string, line int) *storeParts {
+	if b.stores[name] == nil {
+		b.stores[name] = &storeParts{name: name, line: line, config: make(map[string]any)}
+	}
+	return b.stores[name]
+}
+
+func (b storesBuilder) build() (map[string]Store, error) {
+	out := make(map[string]Store, len(b.stores))
+	for _, name := range slices.Sorted(maps.Keys(b.stores)) {
+		s := b.stores[name]
+		if s.plugin == "" {
+			return nil, &positioned{s.line, fmt.Sprintf("store %s names no plugin; add plugin: storage-file", name)}
+		}
+		config, err := encodeJSON(s.config)
+		if err != nil {
+			return nil, &positioned{s.line, "a plugin's config holds what JSON cannot: " + err.Error()}
+		}
+		out[name] = Store{Plugin: s.plugin, Config: config}
+	}
+	return out, nil
+}
+
+// whole takes a store as a mapping.
+func (s *storeParts) whole(entry *ast.MappingValueNode) error {
 	parts, err := mappingOf(entry.Value)
 	if err != nil {
-		return s, &positioned{lineOf(entry.Key), fmt.Sprintf("store %s is not a mapping; write it as {plugin: storage-file, config: {...}}", name)}
+		return &positioned{lineOf(entry.Key), fmt.Sprintf("store %s is not a mapping; write it as {plugin: storage-file, config: {...}}", s.name)}
 	}
 	for _, part := range parts {
-		switch key := keyOf(part); key {
-		case "plugin":
-			s.Plugin = scalarText(part.Value)
-		case "config":
-			if err := decodeRaw(part.Value, &s.Config); err != nil {
-				return s, err
-			}
-		default:
-			return s, &positioned{lineOf(part.Key), fmt.Sprintf("store %s has the unknown key %q; a store has plugin and config, and the plugin's own keys go below config", name, key)}
+		if err := s.part(keyOf(part), part); err != nil {
+			return err
 		}
 	}
-	if s.Plugin == "" {
-		return s, &positioned{lineOf(entry.Key), fmt.Sprintf("store %s names no plugin; add plugin: storage-file", name)}
+	return nil
+}
+
+// part takes the plugin, the config, or one key of the config.
+func (s *storeParts) part(key string, e *ast.MappingValueNode) error {
+	line := lineOf(e.Key)
+	own, inConfig := strings.CutPrefix(key, "config.")
+	switch {
+	case key == "plugin" && s.plugin != "":
+		return &positioned{line, fmt.Sprintf("store %s names its plugin twice", s.name)}
+	case key == "plugin":
+		s.plugin = scalarText(e.Value)
+	case key == "config":
+		var raw json.RawMessage
+		if err := decodeRaw(e.Value, &raw); err != nil {
+			return err
+		}
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.UseNumber() // a 64-bit number keeps its digits
+		config := make(map[string]any)
+		if err := dec.Decode(&config); err != nil {
+			return &positioned{line, "a plugin's config cannot be read: " + err.Error()}
+		}
+		for k, v := range config {
+			if err := s.set(k, v, line); err != nil {
+				return err
+			}
+		}
+	case inConfig:
+		var value any
+		if err := yaml.NodeToValue(e.Value, &value); err != nil {
+			return &positioned{line, "a plugin's config cannot be read: " + firstLine(err)}
+		}
+		return s.set(own, value, line)
+	default:
+		return &positioned{line, fmt.Sprintf("store %s has the unknown key %q; a store has plugin and config, and the plugin's own keys go below config", s.name, key)}
 	}
-	return s, nil
+	return nil
+}
+
+func (s *storeParts) set(key string, value any, line int) error {
+	if _, twice := s.config[key]; twice {
+		return &positioned{line, fmt.Sprintf("store %s: %s is set twice", s.name, key)}
+	}
+	s.config[key] = value
+	return nil
 }
 
 // decodeRaw makes a mapping into JSON with sorted keys, whose case is kept.

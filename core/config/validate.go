@@ -65,6 +65,9 @@ const RequestMemoryShare = 5
 // may be open.
 const ConnectionMemoryBytes = 64 << 10
 
+// PartitionsMax is how many partitions the controller makes for one request.
+const PartitionsMax = 10_000
+
 // memoryBytesMin is what a broker needs to answer one large request at all.
 const memoryBytesMin = 16 << 20
 
@@ -107,6 +110,7 @@ func (c Config) protocolOf(listener string) string {
 func (c Config) checkTopics(k *checker) {
 	t := c.Topics
 	k.check(t.Partitions >= 1, "num.partitions", "%d is too few; a topic has at least 1", t.Partitions)
+	k.check(t.Partitions <= PartitionsMax, "num.partitions", "%d is more than a topic can be made with, which is %d", t.Partitions, PartitionsMax)
 	k.check(t.OffsetsPartitions >= 1, "offsets.topic.num.partitions", "%d is too few; a topic has at least 1", t.OffsetsPartitions)
 	for _, f := range []struct {
 		name  string
@@ -134,6 +138,7 @@ func (c Config) checkLimits(k *checker) {
 	k.check(s.RequestBytesMax >= 1024 && s.RequestBytesMax <= 1<<31-1, "socket.request.max.bytes", "%d is out of range; give 1024 to 2147483647", s.RequestBytesMax)
 	k.check(s.RequestBytesMax <= c.Memory/RequestMemoryShare, "socket.request.max.bytes",
 		"%d is more than a fifth of memory (%s), so that such a request could never be read; lower it, or raise the other", s.RequestBytesMax, FormatBytes(c.Memory))
+	k.check(s.IdleMax != 0, "connections.max.idle.ms", "0 would close every connection at once; give at least 1, or -1 for never")
 	k.check(s.ConnectionsMax >= 1, "max.connections", "%d is too few; give at least 1", s.ConnectionsMax)
 	k.check(s.FetchBytesMax >= 1024, "fetch.max.bytes", "%d is too little; give at least 1024", s.FetchBytesMax)
 	k.check(s.FetchSessionsMax >= 0, "max.incremental.fetch.session.cache.slots", "%d is negative", s.FetchSessionsMax)

@@ -69,6 +69,8 @@ func (r *reader) walk(prefix string, entries []*ast.MappingValueNode) {
 		switch {
 		case known:
 			r.take(name, s, e)
+		case strings.HasPrefix(name, storesPrefix):
+			r.takeStore(strings.TrimPrefix(name, storesPrefix), e)
 		case r.section(name):
 			inner, err := mappingOf(e.Value)
 			if err != nil {
@@ -100,6 +102,32 @@ func (r *reader) take(name string, s setting, e *ast.MappingValueNode) {
 		return
 	}
 	r.values[name] = found{text: text, line: line}
+}
+
+const (
+	storesName   = "storage.stores"
+	storesPrefix = storesName + "."
+)
+
+// takeStore keeps a store, or a part of one, whose key was written with dots, as
+// if it stood below storage.stores.
+func (r *reader) takeStore(key string, e *ast.MappingValueNode) {
+	renamed := *e
+	renamed.Key = &ast.StringNode{BaseNode: &ast.BaseNode{}, Token: e.Key.GetToken(), Value: key}
+	all := []*ast.MappingValueNode{&renamed}
+	before, more := r.values[storesName]
+	if more {
+		entries, err := mappingOf(before.node)
+		if err != nil {
+			r.fail(lineOf(e.Key), "%s is set twice, first at line %d; keep one", storesName, before.line)
+			return
+		}
+		all = slices.Concat(entries, all)
+	} else {
+		before.line = lineOf(e.Key)
+	}
+	before.node = ast.Mapping(e.Key.GetToken(), false, all...)
+	r.values[storesName] = before
 }
 
 func (r *reader) section(name string) bool {

@@ -65,6 +65,11 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
 // Probe runs a plugin for a moment and asks what it is. target is a name, or a
 // path with a separator in it.
 func (h *Host) Probe(ctx context.Context, target string) (storage.Info, error) {
@@ -111,6 +116,8 @@ func (h *Host) find(target string) (plugin.LaunchConfig, error) {
 		return cfg, fmt.Errorf("%w: plugin %s has a pinned checksum, and there is no executable %s", ErrNotFound, target, path)
 	case builtin:
 		cfg.Args = args
+	case h.cfg.Dir != "" && isFile(path):
+		return cfg, fmt.Errorf("%w: %s is there, but may not be executed; chmod +x it", ErrNotFound, path)
 	default:
 		return cfg, fmt.Errorf("%w: there is no plugin %s, neither as the executable %s nor among the built-in ones (%s)",
 			ErrNotFound, target, path, strings.Join(slices.Sorted(maps.Keys(h.cfg.Builtin)), ", "))

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -93,6 +94,18 @@ type Errors struct {
 
 // NewErrors makes the table.
 func NewErrors() Errors { return Errors{rows: errorRows()} }
+
+// Text is the error's text without the sentinel's own at its end, which says no
+// more than the code beside it.
+func (e Errors) Text(err error) string {
+	text := err.Error()
+	for _, r := range e.rows {
+		if short, ok := strings.CutSuffix(text, ": "+r.err.Error()); ok && errors.Is(err, r.err) {
+			return short
+		}
+	}
+	return text
+}
 
 // Code returns the code of the first sentinel in err's tree, CodeNone for nil
 // and CodeUnknown for an error that wraps no sentinel.

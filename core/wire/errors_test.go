@@ -160,3 +160,19 @@ func TestCodesWithoutSentinel(t *testing.T) {
 		}
 	}
 }
+
+func TestTextWithoutItsTail(t *testing.T) {
+	errs := NewErrors()
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("segment.bytes cannot be 1: %w", model.ErrInvalidConfig), "segment.bytes cannot be 1"},
+		{fmt.Errorf("%w: named twice", model.ErrInvalidRequest), "invalid request: named twice"},
+		{model.ErrInvalidConfig, "invalid configuration"},
+	} {
+		if got := errs.Text(tc.err); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}

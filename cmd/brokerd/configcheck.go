@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// checkSurroundings says what a configuration names that is not here. machine is
+// this machine's memory in bytes, 0 where it is not known.
+func checkSurroundings(c config.Loaded, machine int64) (problems []error, warnings []string) {
+	told := func(name, format string, args ...any) error {
+		origin := ""
+		for _, v := range c.Values {
+			if v.Name == name {
+				origin = v.Origin
+			}
+		}
+		return fmt.Errorf("%s: %s: %s", origin, name, fmt.Sprintf(format, args...))
+	}
+	if machine > 0 && c.Memory > machine {
+		problems = append(problems, told("memory", "%s is more than this machine has, which is %s", config.FormatBytes(c.Memory), config.FormatBytes(machine)))
+	}
+	if dir := c.Plugins.Dir; dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			problems = append(problems, told("plugins.dir", "there is no directory %s", dir))
+		}
+	}
+	for _, name := range c.Storage.Names() {
+		store := c.Storage.Stores[name]
+		if _, err := c.ResolveReferences(store.Config); err != nil {
+			warnings = append(warnings, told("storage.stores", "store %s: %s", name, err).Error())
+		}
+		if err := checkStore(c, store); err != nil {
+			problems = append(problems, told("storage.stores", "store %s: %s", name, err))
+		}
+	}
+	return problems, warnings
+}
+
+// checkStore looks for a store's plugin, and for its keys among those that the
+// plugin knows, where that can be told without running it.
+func checkStore(c config.Loaded, store config.Store) error {
+	if c.Plugins.Dir != "" {
+		path := filepath.Join(c.Plugins.Dir, store.Plugin)
+		info, err := os.Stat(path)
+		switch {
+		case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 == 0:
+			return fmt.Errorf("%s is there, but may not be executed; chmod +x it", path)
+		case err == nil:
+			return nil // `brokerd plugin check` asks it
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("look for its plugin: %w", err)
+		}
+	}
+	provider, ok := builtinPlugins()[store.Plugin]
+	if !ok {
+		return fmt.Errorf("there is no plugin %s; those built in are %s, others are executables in plugins.dir", store.Plugin, strings.Join(builtinNames(), ", "))
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(store.Config, &keys); err != nil {
+		return fmt.Errorf("its config is not a mapping: %w", err)
+	}
+	known := provider.Info().Settings
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if !slices.ContainsFunc(known, func(s storage.Setting) bool { return s.Name == key }) {
+			return fmt.Errorf("plugin %s has no setting %q; it has %s", store.Plugin, key, settingNames(known))
+		}
+	}
+	return nil
+}
+
+func settingNames(all []storage.Setting) string {
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// memoryOfMachine asks Linux; elsewhere it is not known, and 0.
+func memoryOfMachine() int64 {
+	content, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
+		if len(fields) >= 2 && fields[0] == "MemTotal:" {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kib << 10
+		}
+	}
+	return 0
+}
