@@ -29,6 +29,9 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 	case in.Acks == model.AcksAll && len(m.isr) < m.minISR:
 		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicas))
 		return
+	case in.Acks == model.AcksAll && m.waiting.len() >= m.limits.QueuedBatches:
+		m.turnAway(now, out, in.ID, &in.Batch, m.errUncommitted())
+		return
 	}
 	q := queued{id: in.ID, batch: in.Batch, acks: in.Acks, deadline: in.Deadline, logTime: in.LogAppendTime}
 	if m.queue.len() == 0 && m.state == stateLeading && m.roomFor(&q) {
@@ -42,6 +45,15 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 	m.queuedBytes += int64(q.batch.Bytes)
 	*m.queue.push() = q
 	m.armDeadline(in.Deadline, out)
+}
+
+// errUncommitted is why no more acks=all are taken: too many wait for the high
+// watermark.
+func (m *Machine) errUncommitted() error {
+	if len(m.isr) < 2 {
+		return fmt.Errorf("%d batches of partition %s wait to be flushed: %w", m.waiting.len(), m.partition, model.ErrStorage)
+	}
+	return fmt.Errorf("%d batches of partition %s wait for its in-sync replicas: %w", m.waiting.len(), m.partition, model.ErrNotEnoughReplicas)
 }
 
 // roomFor reports whether a batch may go to the store now.

@@ -61,11 +61,15 @@ type Machine struct {
 
 	opening  opening
 	drain    drain
-	inflight ring[entry]  // submitted and not acknowledged by the store, in offset order
-	waiting  ring[waiter] // acknowledged by the store, waiting for the high watermark
-	queue    ring[queued] // no offset yet
-	repeats  []repeat     // answered when the batch that they repeat is
-	trims    []pendingTrim
+	inflight ring[entry] // submitted and not acknowledged by the store, in offset order
+	// waiting are acks=all clients whose batches the store has acknowledged, and
+	// which wait for the high watermark. No more are taken at QueuedBatches; those
+	// taken before may come to it yet, so that there are at most InFlightBatches and
+	// QueuedBatches more. None holds bytes: the payload was released.
+	waiting ring[waiter]
+	queue   ring[queued] // no offset yet
+	repeats []repeat     // answered when the batch that they repeat is
+	trims   []pendingTrim
 
 	inflightBytes int64
 	queuedBytes   int64
@@ -103,7 +107,6 @@ type waiter struct {
 	id       RequestID
 	base     int64
 	last     int64
-	answered bool
 	deadline time.Time
 	logTime  int64
 }
@@ -332,9 +335,7 @@ func (m *Machine) failStored(out *Effects, from int64, err error) {
 		if w.last < from {
 			return true
 		}
-		if !w.answered {
-			m.respondError(out, w.id, err)
-		}
+		m.respondError(out, w.id, err)
 		return false
 	})
 	m.failRepeats(out, from, err)

@@ -56,7 +56,7 @@ func DefaultSettings() Settings {
 type Limits struct {
 	InFlightBatches int   // under way to the store
 	InFlightBytes   int64 // likewise; one batch of any size always goes
-	QueuedBatches   int   // waiting for their turn, or for the log to open
+	QueuedBatches   int   // waiting for their turn, or for the log to open; likewise for the high watermark
 	QueuedBytes     int64
 	Producers       int // idempotent producers remembered; the idlest go first
 

@@ -42,10 +42,8 @@ func (m *Machine) advance(out *Effects) {
 		}
 		m.hw = max(m.hw, hw)
 	}
-	for m.waiting.len() > 0 && (m.waiting.at(0).answered || m.waiting.at(0).last < m.hw) {
-		if w := m.waiting.at(0); !w.answered {
-			m.respondCommitted(out, w)
-		}
+	for m.waiting.len() > 0 && m.waiting.at(0).last < m.hw {
+		m.respondCommitted(out, m.waiting.at(0))
 		m.waiting.drop()
 	}
 	if len(m.repeats) > 0 {
@@ -155,12 +153,13 @@ func (m *Machine) expireWaiting(now time.Time, out *Effects) {
 			m.respondError(out, e.id, err)
 		}
 	}
-	for i := range m.waiting.len() {
-		if w := m.waiting.at(i); !w.answered && late(w.deadline) {
-			w.answered = true
-			m.respondError(out, w.id, err)
+	m.waiting.keep(func(w *waiter) bool {
+		if !late(w.deadline) {
+			return true
 		}
-	}
+		m.respondError(out, w.id, err)
+		return false
+	})
 	m.repeats = slices.DeleteFunc(m.repeats, func(r repeat) bool {
 		if !late(r.deadline) {
 			return false
