@@ -187,6 +187,8 @@ func (b *Broker) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	restarted := manager.Restarted
+	b.plugins.restarted.Store(&restarted)
 	node.OnImage(manager.Apply)
 	b.parts.start(ctx, "replicas", replicasStop, manager.Run)
 	b.parts.start(ctx, "quorum", quorumStop, node.Run)

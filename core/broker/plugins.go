@@ -3,6 +3,7 @@ package broker
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/telemetry"
@@ -12,6 +13,10 @@ import (
 type plugins struct {
 	log    *slog.Logger
 	counts telemetry.Plugins
+
+	// restarted is told of a store that was started again; it is set once there is
+	// somebody to tell, and must not block.
+	restarted atomic.Pointer[func(store string)]
 
 	mu     sync.Mutex
 	states map[string]pluginState // by store
@@ -31,6 +36,13 @@ func newPlugins(log *slog.Logger, counts telemetry.Plugins) *plugins {
 // happened is the host's listener.
 func (p *plugins) happened(e pluginhost.Event) {
 	p.counts.Happened(e.Store, e.Plugin, e.Kind == pluginhost.Started, e.Kind == pluginhost.Ended)
+	p.note(e)
+	if tell := p.restarted.Load(); tell != nil && e.Kind == pluginhost.Started {
+		(*tell)(e.Store)
+	}
+}
+
+func (p *plugins) note(e pluginhost.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.states[e.Store]

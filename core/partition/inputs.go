@@ -163,6 +163,10 @@ type ReadFailed struct {
 	Err   error
 }
 
+// Restarted tells that the store's process was started again: what was opened
+// before is gone, and an opening that failed may succeed now.
+type Restarted struct{}
+
 // Acknowledged tells how far another replica's log reaches, as far as its own
 // flush policy lets it count.
 type Acknowledged struct {
@@ -187,5 +191,6 @@ func (*TrimDone) input()     {}
 func (*Retained) input()     {}
 func (*SnapshotDone) input() {}
 func (*ReadFailed) input()   {}
+func (*Restarted) input()    {}
 func (*Acknowledged) input() {}
 func (*Fired) input()        {}

@@ -181,6 +181,8 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 		m.snapshotDone(now, in, out)
 	case *ReadFailed:
 		m.readFailed(now, in, out)
+	case *Restarted:
+		m.restarted(now, out)
 	case *Acknowledged:
 		m.acknowledged(in)
 	case *Fired:

@@ -301,8 +301,9 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 				epoch++
 				w.step(&Lead{Epoch: epoch, ISR: []model.NodeID{1}, Replicas: 1, Target: 1})
 			},
-			"read fails":   func(*rapid.T) { w.step(&ReadFailed{Gen: w.m.gen, Fault: FaultGone}) },
-			"process dies": func(*rapid.T) { w.crash(epoch) },
+			"read fails":     func(*rapid.T) { w.step(&ReadFailed{Gen: w.m.gen, Fault: FaultGone}) },
+			"store restarts": func(*rapid.T) { w.step(&Restarted{}) },
+			"process dies":   func(*rapid.T) { w.crash(epoch) },
 		})
 		w.calm()
 		w.checkEnd()

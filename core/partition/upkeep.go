@@ -123,6 +123,19 @@ func (m *Machine) readFailed(now time.Time, in *ReadFailed, out *Effects) {
 	m.reopen(now, out, fmt.Sprintf("read failed: %v", causeOf(in.Fault, in.Err)))
 }
 
+// restarted opens the log again, at once: how often it had to be before says
+// nothing of the new process.
+func (m *Machine) restarted(now time.Time, out *Effects) {
+	switch {
+	case m.stopping:
+	case m.open():
+		m.fruitless = 0
+		m.reopen(now, out, "the store was started again")
+	case m.state == stateBackoff:
+		m.openLog(out)
+	}
+}
+
 // trim handles DeleteRecords: never beyond the high watermark.
 func (m *Machine) trim(now time.Time, in *Trim, out *Effects) {
 	to := in.To

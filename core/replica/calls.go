@@ -17,6 +17,7 @@ const producersBlob = "producers"
 // openedLog is a log that was opened, or not.
 type openedLog struct {
 	handle storage.Handle
+	life   int // of the store, when it was asked
 	in     partition.Opened
 }
 
@@ -29,6 +30,7 @@ func (s *Shard) tell(r *replica, in partition.Input) {
 type opening struct {
 	replica *replica
 	gen     partition.Generation
+	life    int // of the store
 	spec    storage.OpenSpec
 }
 
@@ -41,7 +43,7 @@ func (s *Shard) callOpen(d *Directory, logs []*replica) func(context.Context) {
 	specs := make([]storage.OpenSpec, len(logs))
 	for i, r := range logs {
 		specs[i] = storage.OpenSpec{ID: r.logID(), Label: r.topic, Create: true, LeaderEpoch: r.epoch, Options: r.log}
-		all[i] = opening{replica: r, gen: r.gen, spec: specs[i]}
+		all[i] = opening{replica: r, gen: r.gen, life: s.lifeOf(d), spec: specs[i]}
 	}
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.OpenTimeout)
@@ -59,7 +61,7 @@ func (s *Shard) callOpen(d *Directory, logs []*replica) func(context.Context) {
 }
 
 func (s *Shard) opened(ctx context.Context, d *Directory, o opening, res storage.OpenResult) *openedLog {
-	out := &openedLog{handle: res.Handle, in: partition.Opened{Gen: o.gen}}
+	out := &openedLog{handle: res.Handle, life: o.life, in: partition.Opened{Gen: o.gen}}
 	if res.Err != nil {
 		out.in.Fault, out.in.Err = faultOf(res.Err), res.Err
 		return out
@@ -149,25 +151,6 @@ func (s *Shard) callSnapshot(r *replica, p partition.PutSnapshot) func(context.C
 		defer cancel()
 		err := r.dir.Store.PutBlob(ctx, handle, producersBlob, storage.Blob{Offset: p.Offset, Data: p.Data})
 		s.tell(r, &partition.SnapshotDone{Gen: p.Gen, Fault: faultOf(err), Err: err})
-	}
-}
-
-func (s *Shard) callClose(d *Directory, logs []*replica) func(context.Context) {
-	handles := make([]storage.Handle, len(logs))
-	for i, r := range logs {
-		handles[i] = r.handle
-	}
-	return func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
-		defer cancel()
-		for i, err := range d.Store.Close(ctx, handles) {
-			if err != nil && i < len(logs) {
-				s.log.Warn("close a log", "topic", logs[i].topic, "partition", logs[i].id.Index, "err", err)
-			}
-		}
-		for i, r := range logs {
-			s.loop.Complete(Input{kind: inputClosed, replica: r, handle: handles[i]})
-		}
 	}
 }
 

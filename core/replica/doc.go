@@ -29,6 +29,9 @@
 //   - Every Append is answered exactly once, also when the broker stops.
 //   - Readers at the tail are served from memory (Config.TailBytes), with the
 //     same bytes in the same limits as from the store.
+//   - When a store's process has been started again, its idle logs are opened in the
+//     background, a few at a time; a clean stop closes every log that its store can
+//     open, and what it says of the others is one line for each store.
 //   - At most Config.AppendBytes of unanswered appends are held; past that,
 //     Append waits.
 //

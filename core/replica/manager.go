@@ -42,6 +42,7 @@ type Manager struct {
 	mu          sync.Mutex
 	purging     map[purge]int // logs of removed topics that are being deleted
 	quarantined map[quarantineKey]Quarantined
+	left        map[*Directory]unclosed // when the broker stopped
 }
 
 var _ model.Partitions = (*Manager)(nil)
@@ -72,6 +73,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		topics:      make(map[model.TopicID]topicSeen),
 		purging:     make(map[purge]int),
 		quarantined: make(map[quarantineKey]Quarantined),
+		left:        make(map[*Directory]unclosed),
 	}
 	m.deps.Directories = append([]Directory(nil), deps.Directories...)
 	for i := range m.deps.Directories {
@@ -126,7 +128,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	for _, s := range m.shards {
 		s.abandon()
+		s.tellRest()
 	}
+	m.tellUnclosed()
 	return err
 }
 

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -237,12 +238,18 @@ func (s *Shard) notice(r *replica, n *partition.Notice) {
 		log.Error("replica is offline: " + n.Text)
 	case partition.NoticeReopening:
 		s.events.Reopened(r.topic)
+		if s.gathered(r, aboutOpening, slog.String("reason", n.Text)) {
+			return
+		}
 		log.Warn("opening the log again: "+n.Text, "from", n.From, "to", n.To)
 	case partition.NoticeMayHaveLost:
 		log.Warn("records at the end may be missing: "+n.Text, "from", n.From)
 	case partition.NoticeRefused:
 		log.Warn("appends refused: "+n.Text, "from", n.From, "to", n.To)
 	case partition.NoticeFailed:
+		if s.gathered(r, aboutCalls, slog.Any("err", n.Err)) {
+			return
+		}
 		log.Warn("store call failed; it is repeated: " + n.Text)
 	case partition.NoticeOpened:
 		log.Debug("log is open", "from", n.From, "to", n.To)

@@ -33,6 +33,7 @@ type replica struct {
 	epoch    model.LeaderEpoch // opening with it
 	gen      partition.Generation
 	handle   storage.Handle
+	life     int // of the store that gave handle
 	opens    int // calls that are out; each may yet create the log
 	deleting bool
 	closed   bool

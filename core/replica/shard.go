@@ -21,6 +21,7 @@ type Input struct {
 	assign  *assignment
 	opened  *openedLog
 	stored  *appendCall
+	dir     *Directory
 	handle  storage.Handle
 	err     error
 }
@@ -28,15 +29,16 @@ type Input struct {
 type inputKind int8
 
 const (
-	inputMachine inputKind = iota // in, for replica's machine
-	inputRequest                  // request, for replica's machine
-	inputAssign                   // metadata says something about replica
-	inputRemove                   // metadata gave replica's log up: delete it
-	inputOpened                   // a log was opened, or not
-	inputClosed                   // handle was closed
-	inputDeleted                  // a log was deleted, or not: err
-	inputStored                   // in, for replica's machine; stored is the call
-	inputStop                     // the broker stops
+	inputMachine   inputKind = iota // in, for replica's machine
+	inputRequest                    // request, for replica's machine
+	inputAssign                     // metadata says something about replica
+	inputRemove                     // metadata gave replica's log up: delete it
+	inputOpened                     // a log was opened, or not
+	inputClosed                     // handle was closed
+	inputDeleted                    // a log was deleted, or not: err
+	inputStored                     // in, for replica's machine; stored is the call
+	inputRestarted                  // the process of dir's store was started again
+	inputStop                       // the broker stops
 )
 
 // assignment is what metadata says of a replica.
@@ -74,6 +76,9 @@ type timerKey struct {
 // timerDelete repeats a delete that failed; it is beyond a machine's timers.
 const timerDelete partition.Timer = 100
 
+// timerGather ends the gathering of lines for the log. It is of no replica.
+const timerGather partition.Timer = 101
+
 // Shard owns some replicas' machines. It is a loop.Body.
 type Shard struct {
 	index  int
@@ -93,6 +98,9 @@ type Shard struct {
 	tails    tailBudget
 	replicas map[model.Partition]*replica
 	stopping bool
+
+	revivals   []*revival
+	gatherings []*gathering
 }
 
 // host is what a shard needs of its manager.
@@ -101,6 +109,7 @@ type host interface {
 	letGo(weight int64)
 	deleted(r *replica)
 	offline(delta int)
+	unclosed(d *Directory, left unclosed)
 }
 
 func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
@@ -125,12 +134,16 @@ func (s *Shard) Step(now time.Time, burst []Input) {
 		s.handle(now, &burst[i])
 	}
 	for key, due := s.timers.Pop(now); due; key, due = s.timers.Pop(now) {
-		if key.timer == timerDelete {
+		switch key.timer {
+		case timerDelete:
 			s.deleteLog(key.replica)
-			continue
+		case timerGather:
+			s.tellGathered(now)
+		default:
+			s.step(now, key.replica, &partition.Fired{Timer: key.timer})
 		}
-		s.step(now, key.replica, &partition.Fired{Timer: key.timer})
 	}
+	s.revive(now)
 	s.perform()
 }
 
@@ -170,6 +183,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		}
 	case inputDeleted:
 		s.logDeleted(now, in.replica, in.err)
+	case inputRestarted:
+		s.restarted(in.dir)
 	case inputStop:
 		s.stop(now)
 	}
@@ -286,7 +301,9 @@ const deleteAgain = 5 * time.Second
 
 func (s *Shard) logDeleted(now time.Time, r *replica, err error) {
 	if err != nil {
-		s.log.Warn("delete a log; trying again", "topic", r.topic, "partition", r.id.Index, "err", err)
+		if !s.gathered(r, aboutDeletes, slog.Any("err", err)) {
+			s.log.Warn("delete a log; trying again", "topic", r.topic, "partition", r.id.Index, "err", err)
+		}
 		if !s.stopping {
 			s.timers.Set(timerKey{r, timerDelete}, now.Add(deleteAgain))
 		}
@@ -344,7 +361,7 @@ func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 		return
 	}
 	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone {
-		r.handle, r.closed = o.handle, false
+		r.handle, r.life, r.closed = o.handle, o.life, false
 		r.tail.reset() // the log may hold less, or more, than it says
 		if !r.machine.Leads() {
 			s.closeLog(r) // it was being opened when it was told to end, or no longer led

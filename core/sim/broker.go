@@ -14,6 +14,8 @@ import (
 
 const nodeID model.NodeID = 1
 
+const storeName = "main"
+
 var (
 	directory = model.DirectoryID{0xd1}
 	topicID   = model.TopicID{0x70}
@@ -85,7 +87,7 @@ func (b *broker) start() error {
 	settings.RetentionEvery = 700 * time.Millisecond
 	resolve := replica.SettingsOf(settings)
 	m, err := replica.New(cfg, replica.Deps{
-		Directories: []replica.Directory{{ID: directory, Name: "main", Plugin: "memstore", Store: b.store}},
+		Directories: []replica.Directory{{ID: directory, Name: storeName, Plugin: "memstore", Store: b.store}},
 		Logger:      slog.New(slog.DiscardHandler),
 		Clock:       b.w,
 		Executor:    &executor{b: b, life: b.life},

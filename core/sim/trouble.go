@@ -87,6 +87,7 @@ func (s *simulation) pluginReturns() {
 	s.w.after(s.w.between(time.Millisecond, 200*time.Millisecond), func() {
 		if life == s.broker.life {
 			s.broker.store.start()
+			s.broker.manager.Restarted(storeName)
 		}
 	})
 }
