@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/brokerd/brokerd/core/config"
@@ -11,5 +12,23 @@ import (
 func TestPartitionsMax(t *testing.T) {
 	if got := controller.DefaultConfig().RequestPartitionsMax; got != config.PartitionsMax {
 		t.Errorf("the controller makes %d partitions for one request, the configuration admits %d", got, config.PartitionsMax)
+	}
+}
+
+func TestFewDescriptorsAreWarnedOf(t *testing.T) {
+	for _, tc := range []struct {
+		limit       uint64
+		connections int
+		want        string
+	}{
+		{256, 8192, "256 files open, which is enough for about 128 connections"},
+		{64, 8192, "about 0 connections"},
+		{8192 + descriptorsOwn, 8192, ""},
+		{0, 8192, ""},
+	} {
+		got := strings.Join(descriptorWarnings(tc.limit, tc.connections), "")
+		if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("limit %d: %q, want %q", tc.limit, got, tc.want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/admin"
@@ -109,5 +110,6 @@ func (b *Broker) lostStores() []string {
 
 // warnings are those of the settings and of the metadata.
 func (b *Broker) warnings(img *image.Image) []string {
-	return append(settingsWarnings(b.cfg.Config, b.hostname), replicationWarnings(img, b.cfg.Config)...)
+	return slices.Concat(settingsWarnings(b.cfg.Config, b.hostname), descriptorWarnings(descriptorsMax(), b.cfg.Server.ConnectionsMax),
+		replicationWarnings(img, b.cfg.Config))
 }
