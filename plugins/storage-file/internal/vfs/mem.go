@@ -24,6 +24,9 @@ type Op struct {
 type MemConfig struct {
 	// Capacity bounds the bytes of all files; zero means no bound.
 	Capacity int64
+	// Descriptors bounds the files that are open at once, a directory that is
+	// listed or synced among them; zero means no bound.
+	Descriptors int
 	// Before, if set, is asked before each change. An error refuses the change,
 	// except that half of a write is made first. It is called with the file
 	// system's lock held and must not call back.
@@ -40,6 +43,7 @@ type Mem struct {
 	root  *node
 	ops   int
 	used  int64
+	open  int // files
 	locks map[string]string
 }
 
@@ -101,6 +105,28 @@ func (m *Mem) SetCapacity(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cfg.Capacity = bytes
+}
+
+// OpenFiles returns how many files are open.
+func (m *Mem) OpenFiles() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open
+}
+
+// SetDescriptors changes the bound of files that are open; zero means none.
+func (m *Mem) SetDescriptors(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cfg.Descriptors = n
+}
+
+// descriptor says whether one is free.
+func (m *Mem) descriptor(op, name string) error {
+	if m.cfg.Descriptors > 0 && m.open >= m.cfg.Descriptors {
+		return &os.PathError{Op: op, Path: name, Err: syscall.EMFILE}
+	}
+	return nil
 }
 
 // AfterKill returns what another process finds when this one was killed: every
@@ -254,6 +280,9 @@ func (d *node) record(c naming) {
 func (m *Mem) Open(name string, mode Mode) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.descriptor("open", name); err != nil {
+		return nil, err
+	}
 	n := m.find(name)
 	if n != nil && n.dir {
 		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
@@ -276,6 +305,7 @@ func (m *Mem) Open(name string, mode Mode) (File, error) {
 			m.resize(n, 0)
 		}
 	}
+	m.open++
 	return &memFile{m: m, n: n, name: name}, nil
 }
 
@@ -356,6 +386,9 @@ func (m *Mem) Rename(from, to string) error {
 func (m *Mem) List(dir string) ([]Entry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.descriptor("list", dir); err != nil {
+		return nil, err
+	}
 	d := m.find(dir)
 	if d == nil || !d.dir {
 		return nil, notThere("list", dir)
@@ -371,6 +404,9 @@ func (m *Mem) List(dir string) ([]Entry, error) {
 func (m *Mem) SyncDir(dir string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.descriptor("syncdir", dir); err != nil {
+		return err
+	}
 	if err := m.before("syncdir", dir, 0); err != nil {
 		return err
 	}

@@ -12,11 +12,16 @@ type memFile struct {
 	m    *Mem
 	n    *node
 	name string
+	// closed is guarded by the file system's lock.
+	closed bool
 }
 
 func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	if f.closed {
+		return 0, &os.PathError{Op: "read", Path: f.name, Err: os.ErrClosed}
+	}
 	if off >= int64(len(f.n.data)) {
 		return 0, io.EOF
 	}
@@ -30,6 +35,9 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 func (f *memFile) WriteVecAt(bufs [][]byte, off int64) (int, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	if f.closed {
+		return 0, &os.PathError{Op: "write", Path: f.name, Err: os.ErrClosed}
+	}
 	var all []byte
 	for _, b := range bufs {
 		all = append(all, b...)
@@ -78,6 +86,9 @@ func (f *memFile) Truncate(bytes int64) error {
 func (f *memFile) Sync() error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	if f.closed {
+		return &os.PathError{Op: "sync", Path: f.name, Err: os.ErrClosed}
+	}
 	if err := f.m.before("sync", f.name, 0); err != nil {
 		f.n.pending = nil
 		return err
@@ -112,4 +123,13 @@ func (f *memFile) Stat() (int64, time.Time, error) {
 	return int64(len(f.n.data)), f.n.modified, nil
 }
 
-func (f *memFile) Close() error { return nil }
+func (f *memFile) Close() error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.closed {
+		return &os.PathError{Op: "close", Path: f.name, Err: os.ErrClosed}
+	}
+	f.closed = true
+	f.m.open--
+	return nil
+}

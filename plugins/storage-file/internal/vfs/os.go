@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -102,6 +103,22 @@ func (OS) Room(dir string) (total, free int64, err error) {
 		return 0, 0, err
 	}
 	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize), nil //nolint:unconvert // 32 bits on some systems
+}
+
+// Descriptors raises the number of files that the process may have open as far
+// as it is allowed to, and returns it.
+func Descriptors() (int, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, err
+	}
+	if raised := (unix.Rlimit{Cur: limit.Max, Max: limit.Max}); limit.Cur < limit.Max {
+		// Some systems refuse what they call unlimited: what we have is enough to go on.
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &raised); err == nil {
+			limit = raised
+		}
+	}
+	return int(min(limit.Cur, math.MaxInt32)), nil
 }
 
 type osFile struct{ f *os.File }

@@ -72,6 +72,12 @@ func Full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
+// NoDescriptors reports whether err says that the process, or the system, has
+// as many files open as it may.
+func NoDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // ReadAll returns a file's content, refusing one larger than limit.
 func ReadAll(fs FS, name string, limit int64) ([]byte, error) {
 	f, err := fs.Open(name, Existing)
