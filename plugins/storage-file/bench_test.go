@@ -3,6 +3,7 @@ package storagefile
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +74,67 @@ func benchAppend(b *testing.B, size int, require storage.Survives) {
 	}
 	for range inFlight {
 		<-free
+	}
+	b.StopTimer()
+	if err := store.Shutdown(ctx); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkColdRead reads 4 KiB from the midst of segments that nobody has read
+// for long: 64 logs of 40 segments, each read in a segment that was not read
+// since all others were.
+func BenchmarkColdRead(b *testing.B) {
+	const logs, batches = 64, 400
+	ctx := context.Background()
+	p := &provider{fs: vfs.OS{}, now: time.Now}
+	cfg := config(b.TempDir() + "/store")
+	store, _, err := p.Open(ctx, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	specs := make([]storage.OpenSpec, logs)
+	for i := range specs {
+		specs[i] = storage.OpenSpec{
+			ID: storage.LogID{Partition: int32(i)}, Label: "bench", Create: true, Options: storage.LogOptions{SegmentBytes: 40 << 10},
+		}
+	}
+	opened := store.Open(ctx, specs)
+	var waits sync.WaitGroup
+	for _, res := range opened {
+		if res.Err != nil {
+			b.Fatal(res.Err)
+		}
+		for i := range int64(batches) {
+			data := recordbatch.Build(nil, recordbatch.Header{
+				Info:    recordbatch.Info{BaseOffset: i, LastOffset: i, Records: 1, ProducerID: -1, BaseSequence: -1},
+				Payload: make([]byte, 4<<10-recordbatch.HeaderBytes),
+			})
+			info, err := recordbatch.Parse(data)
+			if err != nil {
+				b.Fatal(err)
+			}
+			waits.Add(1)
+			store.Append(ctx, storage.AppendRequest{Handle: res.Handle, BaseOffset: i, Batches: []storage.BatchInfo{info}, Data: data},
+				func(_ storage.AppendResult, err error) {
+					defer waits.Done()
+					if err != nil {
+						b.Error(err)
+					}
+				})
+		}
+	}
+	waits.Wait()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := range b.N {
+		at := int64(n*10) % batches
+		_, err := store.Read(ctx, storage.ReadRequest{
+			Handle: opened[(n/(batches/10))%logs].Handle, Offset: at, UpTo: batches, MaxBytes: 4 << 10, AtLeastOne: true,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 	b.StopTimer()
 	if err := store.Shutdown(ctx); err != nil {

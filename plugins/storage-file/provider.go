@@ -72,6 +72,10 @@ func (p *provider) open(cfg storage.Config) (*logstore.Store, storage.DirectoryI
 			return nil, storage.DirectoryID{}, err
 		}
 	}
+	descriptors, err := vfs.Descriptors()
+	if err != nil {
+		return nil, storage.DirectoryID{}, storage.Errorf(storage.ErrRetry, "ask for the limit of open files: %v", err)
+	}
 	return logstore.Open(p.fs, logstore.Config{
 		Dir:          dir,
 		Identity:     cfg.Identity,
@@ -81,6 +85,7 @@ func (p *provider) open(cfg storage.Config) (*logstore.Store, storage.DirectoryI
 		ReserveBytes: int64(s.Reserve),
 		Runners:      s.Runners,
 		Syncers:      s.Syncers,
+		Descriptors:  descriptors,
 		Options: storage.LogOptions{
 			SegmentBytes:       int64(s.SegmentBytes),
 			SegmentAge:         time.Duration(s.SegmentAge),

@@ -174,7 +174,7 @@ func (l *log) checkRepeat(a *pendingAppend) error {
 		Offset: first.BaseOffset, UpTo: last.LastOffset + 1, MaxBytes: len(a.req.Data), AtLeastOne: true,
 	})
 	if err != nil {
-		return err
+		return l.store.class(err)
 	}
 	if !bytes.Equal(got.Data, a.req.Data) {
 		return wrong
@@ -232,6 +232,11 @@ func (l *log) write(g *group) error {
 			return l.writeError("roll the log", err)
 		}
 	}
+	last, pos := l.last(), l.index.Bytes
+	if err := last.Acquire(); err != nil {
+		return l.writeError("append", err)
+	}
+	defer last.Release()
 	before := l.epochs
 	if err := l.noteEpochs(g.infos); err != nil {
 		return l.writeError("note a leader epoch", err)
@@ -240,7 +245,6 @@ func (l *log) write(g *group) error {
 	for _, a := range g.appends {
 		l.vec = append(l.vec, a.req.Data)
 	}
-	last, pos := l.last(), l.index.Bytes
 	_, err := last.File().WriteVecAt(l.vec, pos)
 	clear(l.vec)
 	if err != nil {
@@ -264,27 +268,41 @@ func (l *log) write(g *group) error {
 	l.unsynced += g.bytes
 	l.touch(last)
 	l.publish()
+	if l.store.fs.Tight() {
+		// The segment stays open till it is synced.
+		l.store.tellTight()
+		return l.sync()
+	}
 	if l.unsynced >= syncAheadBytes {
 		l.unsynced = 0
 		l.requestSync()
-		return l.refreshHint()
+		if err := l.refreshHint(); err != nil && !errors.Is(err, storage.ErrRetry) {
+			return err
+		}
 	}
 	return nil
 }
 
-// touch notes that the segment has bytes that are not synced.
+// touch notes that the segment, which is acquired, has bytes that are not
+// synced, and keeps it open till they are.
 func (l *log) touch(seg *segment.Segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, held := l.dirty[seg]; !held {
+		_ = seg.Acquire() // it is open
+	}
 	l.writes++
 	l.dirty[seg] = l.writes
 }
 
-// writeError gives an error of a write its class. A full disk leaves the log
-// sound; anything else does not.
+// writeError gives an error of a write its class. A full disk, and the want of
+// a descriptor, leave the log sound; anything else does not.
 func (l *log) writeError(act string, err error) error {
 	if vfs.Full(err) {
 		return storage.Errorf(storage.ErrFull, "%s: %v", act, err)
+	}
+	if vfs.NoDescriptors(err) {
+		return l.store.class(fmt.Errorf("%s: %w", act, err))
 	}
 	return l.fail(fmt.Errorf("%s: %w", act, err))
 }
@@ -345,8 +363,10 @@ func (l *log) roll() error {
 		// Left there, it would lie in the midst of what is appended later.
 		err = errors.Join(err, next.Remove())
 		next.Release()
+		next.Retire()
 		return fmt.Errorf("sync directory: %w", err)
 	}
+	next.Release()
 	sealed := l.last()
 	index := l.index
 	sealed.Seal(index.Summary, &index)
@@ -359,7 +379,7 @@ func (l *log) roll() error {
 	l.publish()
 	l.requestSync()
 	// It only saves the next opening some work.
-	if err := l.writeCheckpoint(l.ckpt.State); err != nil && !vfs.Full(err) {
+	if err := l.writeCheckpoint(l.ckpt.State); err != nil && !vfs.Full(err) && !vfs.NoDescriptors(err) {
 		return err
 	}
 	return nil

@@ -76,10 +76,14 @@ func (l *log) notePoint(h storage.Handle) error {
 		return err
 	}
 	if l.durableNow() > l.pointSynced {
+		if err := l.hint.Pin(); err != nil {
+			return l.writeError("note a flush", err)
+		}
+		defer l.hint.Unpin()
 		if err := l.refreshHint(); err != nil {
 			return err
 		}
-		if err := l.hintFile.Sync(); err != nil {
+		if err := l.hint.Get().Sync(); err != nil {
 			return l.fail(fmt.Errorf("sync hint: %w", err))
 		}
 		l.pointSynced = l.hinted
@@ -134,12 +138,21 @@ func (l *log) truncate(to int64) error {
 	if err != nil {
 		return err
 	}
+	// What the cut needs is opened before anything is changed.
+	old := l.segs
+	keep := old[i]
+	if err := keep.Acquire(); err != nil {
+		return l.writeError("truncate", err)
+	}
+	defer keep.Release()
+	if err := l.hint.Pin(); err != nil {
+		return l.writeError("truncate", err)
+	}
+	defer l.hint.Unpin()
 	leo := max(x.Next, l.logStart)
 	if err := l.lowerPoint(leo); err != nil {
 		return err
 	}
-	old := l.segs
-	keep := old[i]
 	l.segs = slices.Clone(old[:i+1])
 	l.index = x
 	l.leo = leo
@@ -177,12 +190,37 @@ func (l *log) findCut(to int64) (int, segment.Index, error) {
 	if i < len(l.segs)-1 {
 		bytes = seg.Summary().Bytes
 	}
-	x := segment.NewIndex(seg.Base())
+	if err := seg.Acquire(); err != nil {
+		return 0, segment.Index{}, l.writeError("truncate", err)
+	}
+	defer seg.Release()
+	known, err := l.indexOf(l.view.Load(), i)
+	if err != nil {
+		return 0, segment.Index{}, l.writeError("truncate", err)
+	}
+	begin, ok := known.CutBefore(to)
+	x, err := l.walkToCut(seg, begin, bytes, to)
+	if ok && isDamage(err) {
+		// The index may be what is wrong: go from the start.
+		x, err = l.walkToCut(seg, segment.NewIndex(seg.Base()), bytes, to)
+	}
+	switch {
+	case err == nil:
+		return i, x, nil
+	case isDamage(err):
+		return 0, x, storage.Errorf(storage.ErrCorrupt, "truncate to %d: %v", to, err)
+	}
+	return 0, x, l.fail(fmt.Errorf("truncate: %w", err))
+}
+
+// walkToCut extends x, the index of a segment's first batches, by those that
+// follow and lie below `to`.
+func (l *log) walkToCut(seg *segment.Segment, x segment.Index, bytes, to int64) (segment.Index, error) {
 	_, modified, err := seg.File().Stat()
 	if err != nil {
-		return 0, x, l.fail(fmt.Errorf("stat segment %d: %w", seg.Base(), err))
+		return x, fmt.Errorf("stat segment %d: %w", seg.Base(), err)
 	}
-	w := segment.NewWalk(seg.File(), 0, bytes, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone})
+	w := segment.NewWalk(seg.File(), x.Bytes, bytes, segment.Chain{Next: x.Next, Gaps: true, Epoch: epochNone})
 	var kept recordbatch.Info
 	for err == nil && x.Next < to {
 		var info recordbatch.Info
@@ -198,20 +236,20 @@ func (l *log) findCut(to int64) (int, segment.Index, error) {
 		}
 	}
 	if (err == nil || eof(err)) && x.Bytes > 0 {
-		// The last that stays.
+		// The last that stays. A walk that began where it should meets it.
+		if kept.Bytes == 0 {
+			return x, &segment.Damage{Pos: x.Bytes, Offset: x.Next, Reason: segment.ErrIndex}
+		}
 		err = seg.Verify(x.Bytes-int64(kept.Bytes), x.Bytes, kept.BaseOffset)
 	}
-	switch {
-	case err == nil || eof(err):
-		return i, x, nil
-	case isDamage(err):
-		return 0, x, storage.Errorf(storage.ErrCorrupt, "truncate to %d: %v", to, err)
+	if eof(err) {
+		err = nil
 	}
-	return 0, x, l.fail(fmt.Errorf("truncate: %w", err))
+	return x, err
 }
 
 // lowerPoint writes down, durably, that nothing at or above leo is known any
-// more.
+// more. The hint is pinned.
 func (l *log) lowerPoint(leo int64) error {
 	l.cutTo(leo)
 	epochs := l.epochs
@@ -221,7 +259,7 @@ func (l *log) lowerPoint(leo int64) error {
 	if err := l.writeHint(nil, false); err != nil {
 		return l.fail(err)
 	}
-	if err := l.hintFile.Sync(); err != nil {
+	if err := l.hint.Get().Sync(); err != nil {
 		return l.fail(fmt.Errorf("sync hint: %w", err))
 	}
 	old := l.epochs
@@ -262,12 +300,16 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 	return l.store.fs.SyncDir(l.dir)
 }
 
-// forget closes a segment that is no longer part of the log.
+// forget retires a segment that is no longer part of the log.
 func (l *log) forget(seg *segment.Segment) {
 	l.mu.Lock()
+	_, held := l.dirty[seg]
 	delete(l.dirty, seg)
 	l.mu.Unlock()
-	seg.Release()
+	if held {
+		seg.Release()
+	}
+	seg.Retire()
 }
 
 // restartAt begins the log anew, empty, at an offset that the checkpoint has as
@@ -277,6 +319,7 @@ func (l *log) restartAt(offset int64) error {
 	if err != nil {
 		return err
 	}
+	next.Release()
 	old := l.segs
 	l.segs, l.index, l.leo = []*segment.Segment{next}, segment.NewIndex(offset), offset
 	l.publish()
@@ -419,7 +462,7 @@ func (l *log) retain(policy storage.RetainPolicy) (storage.RetainResult, error) 
 				if vfs.Full(err) {
 					break
 				}
-				return result, l.fail(fmt.Errorf("roll: %w", err))
+				return result, l.writeError("roll", err)
 			}
 		}
 		start = max(start, end)

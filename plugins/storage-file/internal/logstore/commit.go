@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"path"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -108,10 +110,9 @@ func (l *log) syncFiles() error {
 	}
 	target, cuts, hints := l.written, l.cuts, l.hintsDue
 	hintDirty := hints > l.hintsSynced
-	hintFile := l.hintFile
 	taken := make(map[*segment.Segment]uint64, len(l.dirty))
 	for seg, write := range l.dirty {
-		if seg.Acquire() {
+		if seg.Acquire() == nil { // else it is open, and not to be let go meanwhile
 			taken[seg] = write
 		}
 	}
@@ -125,24 +126,45 @@ func (l *log) syncFiles() error {
 		seg.Release()
 	}
 	if err == nil && hintDirty {
-		err = hintFile.Sync()
+		err = syncHint(l.hint)
 	}
 
+	var clean []*segment.Segment
 	l.mu.Lock()
 	if err == nil && l.cuts == cuts {
 		for seg, write := range taken {
 			if l.dirty[seg] == write {
 				delete(l.dirty, seg)
+				clean = append(clean, seg)
 			}
 		}
 		l.hintsSynced = max(l.hintsSynced, hints)
 		l.durable = max(l.durable, target)
 	}
+	unpin := l.hintPinned && l.hintsSynced == l.hintsDue
+	if unpin {
+		l.hintPinned = false
+	}
 	l.mu.Unlock()
+	for _, seg := range clean {
+		seg.Release()
+	}
+	if unpin {
+		l.hint.Unpin()
+	}
 	if err != nil {
 		return l.failUnanswered(fmt.Errorf("sync: %w", err))
 	}
 	return nil
+}
+
+// syncHint syncs a hint, which is open already while one is due.
+func syncHint(hint *openfiles.File) error {
+	if err := hint.Pin(); err != nil {
+		return err
+	}
+	defer hint.Unpin()
+	return hint.Get().Sync()
 }
 
 // waitSync returns when no sync is under way: its files can be closed, and what
@@ -178,8 +200,8 @@ func (l *log) failUnanswered(err error) error {
 		// The page cache may now hold what the disk does not; the next opening
 		// writes it again. After a loss of power the disk is what counts, so that
 		// this needs no sync.
-		if b, openErr := l.store.createFile(path.Join(l.dir, suspectName), sealed.Encode(suspectKind, nil)); openErr == nil {
-			_ = b.Close()
+		if err := l.store.createFile(path.Join(l.dir, suspectName), sealed.Encode(suspectKind, nil)); err != nil {
+			l.store.logger.Warn("not noted on the disk that a log failed", "path", l.dir, "err", err)
 		}
 	}
 	return gone
@@ -221,17 +243,27 @@ func (l *log) durableNow() int64 {
 }
 
 // writeHint rewrites the hint in place. When must is set, it is synced before
-// anything newer counts as durable.
+// anything newer counts as durable, and stays open till then. An error that is
+// vfs.NoDescriptors left it as it was.
 func (l *log) writeHint(epochs []epochStart, must bool) error {
 	h := hint{Recovery: l.durableNow(), Epochs: epochs}
-	if _, err := l.hintFile.WriteVecAt([][]byte{h.encode()}, 0); err != nil {
+	if err := l.hint.Pin(); err != nil {
+		return fmt.Errorf("open hint: %w", err)
+	}
+	if _, err := l.hint.Get().WriteVecAt([][]byte{h.encode()}, 0); err != nil {
+		l.hint.Unpin()
 		return fmt.Errorf("write hint: %w", err)
 	}
 	l.hinted = h.Recovery
+	l.mu.Lock()
 	if must {
-		l.mu.Lock()
 		l.hintsDue++
-		l.mu.Unlock()
+	}
+	keep := l.hintsDue > l.hintsSynced && !l.hintPinned
+	l.hintPinned = l.hintPinned || keep
+	l.mu.Unlock()
+	if !keep {
+		l.hint.Unpin()
 	}
 	return nil
 }
@@ -242,9 +274,18 @@ func (l *log) refreshHint() error {
 		return nil
 	}
 	if err := l.writeHint(l.epochs, false); err != nil {
-		return l.fail(err)
+		return l.failUnlessRetry(err)
 	}
 	return nil
+}
+
+// failUnlessRetry is fail, except where a file could not be opened for want of
+// a descriptor: nothing was done, and the log is sound.
+func (l *log) failUnlessRetry(err error) error {
+	if vfs.NoDescriptors(err) {
+		return l.store.class(err)
+	}
+	return l.fail(err)
 }
 
 // cutTo takes note that the log now ends at leo, at most: syncs under way claim

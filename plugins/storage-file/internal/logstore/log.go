@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
-	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -66,12 +66,15 @@ type log struct {
 	durable    int64
 	written    int64 // the LEO, as synced files may claim it
 	cuts       uint64
-	dirty      map[*segment.Segment]uint64 // last write to each that is not known to be synced
+	// dirty has the last write to each segment that is not known to be synced.
+	// They are acquired, so that their descriptors hear of a failed write.
+	dirty      map[*segment.Segment]uint64
 	writes     uint64
 	syncQueued bool
 	// hintsDue counts hints that must be synced before anything newer counts as
 	// durable; hintsSynced of them were.
 	hintsDue, hintsSynced uint64
+	hintPinned            bool // while hints are due
 
 	// What follows belongs to the runner.
 	dir      string // set once, before the first sync; others may then read it
@@ -88,7 +91,7 @@ type log struct {
 	lost     bool       // the verdict, until the log is closed
 	gaps     bool       // offsets may be missing past the recovery point
 	cut      string
-	hintFile vfs.File
+	hint     *openfiles.File
 	hinted   int64 // recovery point in the hint
 	// pointSynced is the recovery point that the disk has.
 	pointSynced int64

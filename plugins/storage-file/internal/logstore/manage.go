@@ -194,9 +194,14 @@ func (l *log) load(spec storage.OpenSpec) error {
 		}
 		dir := path.Join(s.dir, dirName(l.id, spec.Label))
 		l.label = spec.Label
-		if err := l.create(dir); err != nil {
+		err := l.create(dir)
+		if errors.Is(err, os.ErrExist) {
+			err = l.recover(dir) // of a creation that failed, and could not be undone
+		} else if err != nil {
 			l.letGo()
-			_ = vfs.RemoveTree(s.fs, dir) // else it is an empty log at the next start
+			_ = vfs.RemoveTree(s.fs, dir) // else it is an empty log when it is opened again
+		}
+		if err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -217,13 +222,26 @@ func (l *log) load(spec storage.OpenSpec) error {
 func (l *log) letGo() {
 	l.waitSync()
 	for _, seg := range l.segs {
-		seg.Release()
+		l.forget(seg)
 	}
 	l.segs, l.open = nil, false
-	if l.hintFile != nil {
-		_ = l.hintFile.Close() // what had to last was synced
-		l.hintFile = nil
+	l.letGoHint()
+}
+
+// letGoHint closes the hint: what had to last was synced.
+func (l *log) letGoHint() {
+	if l.hint == nil {
+		return
 	}
+	l.mu.Lock()
+	pinned := l.hintPinned
+	l.hintPinned = false
+	l.mu.Unlock()
+	if pinned {
+		l.hint.Unpin()
+	}
+	l.hint.Retire()
+	l.hint = nil
 }
 
 // endIfUnused forgets a log object that could not be opened and has no handle.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sort"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -21,8 +23,18 @@ const (
 	readAheadBytes = 4 << 10
 )
 
-// errMoved: a segment was closed before it could be read; the view is old.
-var errMoved = errors.New("segment was closed")
+// errMoved: a segment went before it could be read; the view is old, unless
+// somebody else removed the file.
+var errMoved = errors.New("segment is gone")
+
+// acquire is a reader's Acquire.
+func acquire(seg *segment.Segment) error {
+	err := seg.Acquire()
+	if errors.Is(err, openfiles.ErrRetired) || errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errMoved, err)
+	}
+	return err
+}
 
 // viewed runs f on the log's view until nothing was truncated meanwhile, so
 // that what f read is what the view describes.
@@ -43,7 +55,7 @@ func (s *Store) viewed(ctx context.Context, h storage.Handle, f func(l *log, v *
 		if now := l.view.Load(); now.cuts != v.cuts || errors.Is(err, errMoved) && now != v {
 			continue
 		}
-		if errors.Is(err, errMoved) {
+		if errors.Is(err, openfiles.ErrRetired) {
 			return errClosed()
 		}
 		if err != nil {
@@ -89,15 +101,21 @@ func (v *view) end(i int) (offset, bytes int64) {
 }
 
 // indexOf returns the index of the i-th segment, which was acquired.
-func (l *log) indexOf(v *view, i int) *segment.Index {
+func (l *log) indexOf(v *view, i int) (*segment.Index, error) {
 	if i == len(v.segs)-1 {
-		return &v.active
+		return &v.active, nil
 	}
-	x, fresh := v.segs[i].Index(l.store.options.IndexIntervalBytes)
+	x, fresh, err := v.segs[i].Index(l.store.options.IndexIntervalBytes)
+	if errors.Is(err, openfiles.ErrRetired) {
+		return nil, fmt.Errorf("%w: %w", errMoved, err)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if fresh {
 		l.store.indexes.loaded(v.segs[i], x.SizeInMemory())
 	}
-	return x
+	return x, nil
 }
 
 // corrupt is the error of a reader that meets damage.
@@ -150,13 +168,16 @@ func (l *log) read(v *view, req storage.ReadRequest) (storage.ReadResult, error)
 // not fit.
 func (l *log) readSegment(v *view, i int, offset, upTo int64, room int, atLeastOne bool) (data []byte, next int64, full bool, err error) {
 	seg := v.segs[i]
-	if !seg.Acquire() {
-		return nil, 0, false, errMoved
+	if err := acquire(seg); err != nil {
+		return nil, 0, false, err
 	}
 	defer seg.Release()
 	end, bytes := v.end(i)
 	r := segmentRead{l: l, v: v, seg: seg, bytes: bytes, end: end, offset: offset, upTo: upTo, room: room, atLeastOne: atLeastOne}
-	x := l.indexOf(v, i)
+	x, err := l.indexOf(v, i)
+	if err != nil {
+		return nil, 0, false, err
+	}
 	pos, first := x.At(offset)
 	err = r.run(pos, first, x.Gapped)
 	if isDamage(err) && len(r.data) == 0 && pos > 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
@@ -19,7 +20,7 @@ import (
 // and leaves the log's fields filled in.
 type recovery struct {
 	l  *log
-	fs vfs.FS
+	fs *openfiles.Cache
 
 	bases    []int64
 	sizes    map[int64]int64
@@ -66,12 +67,10 @@ func (l *log) recover(dir string) (err error) {
 
 func (r *recovery) release() {
 	for _, seg := range r.segs {
-		seg.Release()
+		seg.Retire()
 	}
-	if r.l.hintFile != nil {
-		_ = r.l.hintFile.Close() // nothing in it has to last
-		r.l.hintFile = nil
-	}
+	r.l.segs = nil
+	r.l.letGoHint()
 }
 
 func (r *recovery) path(name string) string { return path.Join(r.l.dir, name) }
@@ -117,15 +116,13 @@ func missingOrDamaged(err error) bool {
 
 // openHint opens the hint, making it when it is missing.
 func (r *recovery) openHint() error {
+	r.l.hint = r.fs.Lazy(r.path(hintName))
 	b, err := vfs.ReadAll(r.fs, r.path(hintName), smallFileMax)
 	if errors.Is(err, os.ErrNotExist) {
-		var f vfs.File
-		err = r.l.store.reserve.control(func() (err error) {
-			f, err = r.l.store.createFile(r.path(hintName), hint{}.encode())
-			return err
+		r.changed = true
+		return r.l.store.reserve.control(func() error {
+			return r.l.store.createFile(r.path(hintName), hint{}.encode())
 		})
-		r.l.hintFile, r.changed = f, true
-		return err
 	}
 	if err != nil {
 		return fmt.Errorf("read hint: %w", err)
@@ -135,8 +132,7 @@ func (r *recovery) openHint() error {
 	} else if errors.Is(err, sealed.ErrVersion) {
 		return err
 	}
-	r.l.hintFile, err = r.fs.Open(r.path(hintName), vfs.Existing)
-	return err
+	return nil
 }
 
 // dropTrimmed finds the recovery point, and removes segments that lie wholly
@@ -191,10 +187,7 @@ func (r *recovery) openSegments() error {
 				return err
 			}
 		}
-		seg, err := segment.Open(r.fs, r.l.dir, base)
-		if err != nil {
-			return err
-		}
+		seg := segment.Existing(r.fs, r.l.dir, base)
 		r.segs = append(r.segs, seg)
 		last := i == len(r.bases)-1
 		if !last && r.bases[i+1] <= r.scanFrom || last && r.clean {
@@ -238,6 +231,9 @@ func (r *recovery) trust(seg *segment.Segment, last bool) error {
 	interval := r.l.interval()
 	if !last {
 		sum, err := seg.ReadSummary(bytes)
+		if vfs.NoDescriptors(err) {
+			return err
+		}
 		if err != nil {
 			x, buildErr := seg.Build(bytes, interval, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone})
 			if buildErr != nil && !isDamage(buildErr) {
@@ -257,6 +253,9 @@ func (r *recovery) trust(seg *segment.Segment, last bool) error {
 		return nil
 	}
 	x, err := seg.ReadIndex(bytes)
+	if vfs.NoDescriptors(err) {
+		return err
+	}
 	if err != nil {
 		if x, err = seg.Build(bytes, interval, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone}); err != nil && !isDamage(err) {
 			return err
@@ -281,6 +280,10 @@ func (r *recovery) trust(seg *segment.Segment, last bool) error {
 // verify checks every batch of the segment, the i-th, and cuts or marks what is
 // damaged. done: the segments after it were cut.
 func (r *recovery) verify(seg *segment.Segment, i int) (done bool, err error) {
+	if err := seg.Acquire(); err != nil {
+		return false, err
+	}
+	defer seg.Release()
 	chain := segment.Chain{
 		Next: seg.Base(), Gaps: r.l.ckpt.Gaps || !r.hasCkpt, Epoch: lastEpoch(r.epochs), EpochOf: r.epochOf,
 	}

@@ -90,10 +90,11 @@ func (b *rebuild) abandon() {
 	b.release()
 }
 
-// release closes the new segments, and leaves them for the next opening.
+// release closes the new segments, and leaves their files for the next opening.
 func (b *rebuild) release() {
 	for _, seg := range b.segs {
 		seg.Release()
+		seg.Retire()
 	}
 }
 
@@ -122,7 +123,11 @@ func (b *rebuild) copySegment(i int, req *storage.ReplaceRequest) error {
 	_, bytes := b.v.end(i)
 	seg := b.v.segs[i]
 	end, _ := b.v.end(i)
-	written := b.v.segs[i].Summary().WrittenMillis
+	if err := seg.Acquire(); err != nil {
+		return err
+	}
+	defer seg.Release()
+	written := seg.Summary().WrittenMillis
 	w := segment.NewWalk(seg.File(), 0, bytes, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone})
 	for {
 		info, data, err := w.Next()
@@ -213,7 +218,7 @@ func (l *log) swapIn(b *rebuild, first, last int) error {
 	if err := writeValue(l.store.fs, path.Join(l.dir, swapName), swapKind, j); err != nil {
 		err = fmt.Errorf("write the journal of the replacement: %w", err)
 		// Where the journal may be there, the new segments are needed.
-		if vfs.Full(err) && l.isMissing(swapName) {
+		if missing, _ := l.isMissing(swapName); missing && (vfs.Full(err) || vfs.NoDescriptors(err)) {
 			b.abandon()
 			return l.writeError("replace", err)
 		}
@@ -234,11 +239,17 @@ func (l *log) swapIn(b *rebuild, first, last int) error {
 	old := l.segs[first : last+1]
 	l.segs = slices.Concat(l.segs[:first], b.segs, l.segs[last+1:])
 	l.publish()
-	if err := l.applySwap(j); err != nil {
-		return l.fail(fmt.Errorf("replace: %w", err))
-	}
+	// Their names go to the new ones, which are open till they have them.
 	for _, seg := range old {
 		l.forget(seg)
+	}
+	if err := l.applySwap(j); err != nil {
+		b.release()
+		return l.fail(fmt.Errorf("replace: %w", err))
+	}
+	for _, seg := range b.segs {
+		seg.Renamed()
+		seg.Release()
 	}
 	for i, seg := range b.segs {
 		if err := seg.WriteIndex(&b.indexes[i]); err != nil {
@@ -248,13 +259,17 @@ func (l *log) swapIn(b *rebuild, first, last int) error {
 	return nil
 }
 
-// isMissing reports whether the log's directory surely has no such file.
-func (l *log) isMissing(name string) bool {
+// isMissing reports whether the log's directory surely has no such file. It
+// fails when it cannot tell.
+func (l *log) isMissing(name string) (bool, error) {
 	f, err := l.store.fs.Open(path.Join(l.dir, name), vfs.Existing)
 	if err == nil {
-		_ = f.Close() // only looked for
+		return false, f.Close() // only looked for
 	}
-	return errors.Is(err, os.ErrNotExist)
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	return false, fmt.Errorf("look for %s: %w", name, err)
 }
 
 // applySwap makes the renames of a journal, as often as it takes, and removes
@@ -270,7 +285,12 @@ func (l *log) applySwap(j swap) error {
 	}
 	for _, base := range j.New {
 		log := segment.Name(base, segment.LogSuffix)
-		if l.isMissing(log+segment.CleanedSuffix) && l.isMissing(log) {
+		cleaned, err := l.isMissing(log + segment.CleanedSuffix)
+		renamed, errToo := l.isMissing(log)
+		if err := errors.Join(err, errToo); err != nil {
+			return err
+		}
+		if cleaned && renamed {
 			return storage.Errorf(storage.ErrCorrupt, "log %s: segment %d of a replacement under way is missing", l.dir, base)
 		}
 	}

@@ -79,12 +79,15 @@ func (l *log) each(v *view, offset, upTo int64, f func(storage.BatchInfo) error)
 // eachIn is each for one segment.
 func (l *log) eachIn(v *view, i int, offset, upTo int64, f func(storage.BatchInfo) error) error {
 	seg := v.segs[i]
-	if !seg.Acquire() {
-		return errMoved
+	if err := acquire(seg); err != nil {
+		return err
 	}
 	defer seg.Release()
 	end, bytes := v.end(i)
-	x := l.indexOf(v, i)
+	x, err := l.indexOf(v, i)
+	if err != nil {
+		return err
+	}
 	from, first := x.At(offset)
 	w := segment.NewWalk(seg.File(), from, bytes, segment.Chain{
 		Next: first, Gaps: x.Gapped, Epoch: epochNone,
@@ -157,13 +160,12 @@ func (l *log) firstAt(v *view, ts, upTo int64) (best storage.BatchInfo, found bo
 		if v.summary(i).MaxTimestamp < ts {
 			continue
 		}
-		if !v.segs[i].Acquire() {
-			return best, false, errMoved
+		x, err := l.indexOf(v, i)
+		if err != nil {
+			return best, false, err
 		}
-		from := l.indexOf(v, i).Before(ts)
-		v.segs[i].Release()
 		end, _ := v.end(i)
-		from = max(from, v.logStart)
+		from := max(x.Before(ts), v.logStart)
 		err = l.each(v, from, min(upTo, end), func(info storage.BatchInfo) error {
 			if info.MaxTimestamp < ts {
 				return nil
@@ -193,13 +195,13 @@ func (l *log) greatest(v *view, upTo int64) (int64, error) {
 		}
 		from := max(sum.Base, v.logStart)
 		if sum.Base >= v.logStart {
-			if !v.segs[i].Acquire() {
-				return 0, errMoved
+			x, err := l.indexOf(v, i)
+			if err != nil {
+				return 0, err
 			}
-			if ts, offset, ok := l.indexOf(v, i).MaxUpTo(upTo); ok {
+			if ts, offset, ok := x.MaxUpTo(upTo); ok {
 				best, from = max(best, ts), offset
 			}
-			v.segs[i].Release()
 		}
 		err := l.each(v, from, min(upTo, end), func(info storage.BatchInfo) error {
 			best = max(best, info.MaxTimestamp)

@@ -36,7 +36,7 @@ func (r *recovery) finishTail() error {
 			if err := seg.Remove(); err != nil {
 				return err
 			}
-			seg.Release()
+			seg.Retire()
 		}
 		r.segs, r.scanned = nil, nil
 	}
@@ -52,6 +52,7 @@ func (r *recovery) finishTail() error {
 	if err != nil {
 		return err
 	}
+	seg.Release()
 	r.segs, r.index, r.changed = append(r.segs, seg), segment.NewIndex(end), true
 	return nil
 }
@@ -66,36 +67,50 @@ func (r *recovery) rewriteSuspect() error {
 		if i+1 < len(r.segs) && r.segs[i+1].Base() <= r.point {
 			continue
 		}
-		bytes, _, err := seg.File().Stat()
+		fresh, err := r.rewrite(seg)
 		if err != nil {
-			return fmt.Errorf("stat segment %d: %w", seg.Base(), err)
-		}
-		fresh, err := segment.CreateCleaned(r.fs, r.l.dir, seg.Base())
-		if err != nil {
-			return err
-		}
-		if err := copyFile(fresh.File(), seg.File(), 0, bytes, 0); err != nil {
-			fresh.Release()
-			return fmt.Errorf("write segment %d again: %w", seg.Base(), err)
-		}
-		err = fresh.File().Sync()
-		if err == nil {
-			name := r.path(segment.Name(seg.Base(), segment.LogSuffix))
-			err = r.fs.Rename(name+segment.CleanedSuffix, name)
-		}
-		if err != nil {
-			fresh.Release()
 			return fmt.Errorf("write segment %d again: %w", seg.Base(), err)
 		}
 		fresh.Seal(seg.Summary(), nil)
 		if !slices.Contains(r.scanned, seg) {
 			fresh.Trust(segment.BytesMax + 1)
 		}
-		seg.Release()
 		r.segs[i] = fresh
 		r.changed = true
 	}
 	return nil
+}
+
+// rewrite copies a segment into a new file, which takes its name.
+func (r *recovery) rewrite(seg *segment.Segment) (*segment.Segment, error) {
+	if err := seg.Acquire(); err != nil {
+		return nil, err
+	}
+	defer seg.Release()
+	bytes, _, err := seg.File().Stat()
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := segment.CreateCleaned(r.fs, r.l.dir, seg.Base())
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.Release()
+	err = copyFile(fresh.File(), seg.File(), 0, bytes, 0)
+	if err == nil {
+		err = fresh.File().Sync()
+	}
+	seg.Retire()
+	if err == nil {
+		name := r.path(segment.Name(seg.Base(), segment.LogSuffix))
+		err = r.fs.Rename(name+segment.CleanedSuffix, name)
+	}
+	if err != nil {
+		fresh.Retire()
+		return nil, err
+	}
+	fresh.Renamed()
+	return fresh, nil
 }
 
 // copyBytes is what is copied at once.
@@ -122,7 +137,12 @@ func (r *recovery) settle() error {
 	if !r.clean {
 		for _, seg := range r.segs {
 			if seg == r.segs[len(r.segs)-1] || slices.Contains(r.scanned, seg) {
-				if err := seg.File().Sync(); err != nil {
+				if err := seg.Acquire(); err != nil {
+					return err
+				}
+				err := seg.File().Sync()
+				seg.Release()
+				if err != nil {
 					r.l.store.noteSuspect(r.l.id)
 					return fmt.Errorf("sync segment %d: %w", seg.Base(), err)
 				}
@@ -215,16 +235,16 @@ func (r *recovery) finishSwap() error {
 }
 
 // createFile makes a small file that need not be durable.
-func (s *Store) createFile(name string, content []byte) (vfs.File, error) {
+func (s *Store) createFile(name string, content []byte) error {
 	f, err := s.fs.Open(name, vfs.Empty)
 	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", path.Base(name), err)
+		return fmt.Errorf("create %s: %w", path.Base(name), err)
 	}
-	if _, err := f.WriteVecAt([][]byte{content}, 0); err != nil {
-		_ = f.Close() // it holds nothing yet
-		return nil, fmt.Errorf("create %s: %w", path.Base(name), err)
+	_, err = f.WriteVecAt([][]byte{content}, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("create %s: %w", path.Base(name), err)
 	}
-	return f, nil
+	return nil
 }
 
 // create makes a new log's directory. A crash before the end leaves a
@@ -240,19 +260,17 @@ func (l *log) create(dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := l.store.createFile(path.Join(dir, metaName), sealed.Encode(metaKind, m))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("sync meta: %w", err)
+	if err := sealed.Create(fs, path.Join(dir, metaName), metaKind, m); err != nil {
+		return fmt.Errorf("write meta: %w", err)
 	}
 	seg, err := segment.Create(fs, dir, 0)
 	if err != nil {
 		return err
 	}
+	seg.Release()
 	l.segs, l.index = []*segment.Segment{seg}, segment.NewIndex(0)
-	if l.hintFile, err = l.store.createFile(path.Join(dir, hintName), hint{}.encode()); err == nil {
+	l.hint = fs.Lazy(path.Join(dir, hintName))
+	if err = l.store.createFile(path.Join(dir, hintName), hint{}.encode()); err == nil {
 		err = l.writeCheckpoint(stateClean)
 	}
 	if err == nil {

@@ -12,8 +12,10 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -34,9 +36,23 @@ type Config struct {
 	ReserveBytes int64
 	// Runners and Syncers are how many logs are written, and synced, at once.
 	Runners, Syncers int
+	// Descriptors is how many files the process may have open. Zero: a number
+	// that every system allows.
+	Descriptors int
 	// Options are the defaults of logs.
 	Options storage.LogOptions
 }
+
+const (
+	// descriptorsLeast is what is assumed where nothing is known.
+	descriptorsLeast = 256
+	// openFilesMax bounds the files that are kept open, whatever the system
+	// allows: beyond it, opening one again costs less than keeping it.
+	openFilesMax = 64 << 10
+	// spareShare: this part of the descriptors is left for connections, and for
+	// small files, directories and indexes, which are open for moments.
+	spareShare = 4
+)
 
 // FormatVersion is the version of the store's layout.
 const FormatVersion = 1
@@ -47,7 +63,7 @@ const retiredHandlesMax = 4096
 
 // Store keeps logs in a directory. It implements storage.Store.
 type Store struct {
-	fs      vfs.FS
+	fs      *openfiles.Cache
 	dir     string
 	bootID  string
 	now     func() time.Time
@@ -59,6 +75,9 @@ type Store struct {
 	runners *pool
 	syncers *pool
 	ended   chan struct{} // closed when run has returned
+	// descriptors is for messages.
+	descriptors int
+	tight       atomic.Bool // and it was said
 
 	mu       sync.RWMutex
 	closing  bool
@@ -78,8 +97,12 @@ var _ storage.Store = (*Store)(nil)
 
 // Open takes hold of the directory and checks whose it is. The store works
 // when Run runs.
-func Open(fs vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (*Store, storage.DirectoryID, error) {
+func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (*Store, storage.DirectoryID, error) {
 	var none storage.DirectoryID
+	if cfg.Descriptors <= 0 {
+		cfg.Descriptors = descriptorsLeast
+	}
+	fs := openfiles.New(below, min(cfg.Descriptors-cfg.Descriptors/spareShare, openFilesMax))
 	if err := fs.Mkdir(cfg.Dir); err == nil {
 		if err := fs.SyncDir(path.Dir(cfg.Dir)); err != nil {
 			return nil, none, fmt.Errorf("sync parent of %s: %w", cfg.Dir, err)
@@ -99,8 +122,8 @@ func Open(fs vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (*St
 	s := &Store{
 		fs: fs, dir: cfg.Dir, bootID: cfg.BootID, now: now, logger: logger, options: cfg.Options, lock: lock,
 		indexes: newIndexCache(), runners: newPool(cfg.Runners), syncers: newPool(cfg.Syncers),
-		ended: make(chan struct{}),
-		logs:  map[storage.LogID]*log{}, dirs: map[storage.LogID][]string{}, labels: map[storage.LogID]string{},
+		ended: make(chan struct{}), descriptors: cfg.Descriptors,
+		logs: map[storage.LogID]*log{}, dirs: map[storage.LogID][]string{}, labels: map[storage.LogID]string{},
 		seen: map[storage.LogID]int32{}, suspects: map[storage.LogID]bool{},
 		handles: map[storage.Handle]*log{}, lost: map[storage.Handle]error{},
 	}
@@ -121,6 +144,8 @@ func (s *Store) identify(cfg Config) (storage.DirectoryID, error) {
 	name := path.Join(s.dir, identityName)
 	have, err := readValue[identity](s.fs, name, identityKind, smallFileMax)
 	switch {
+	case vfs.NoDescriptors(err):
+		return dir, s.class(err)
 	case errors.Is(err, os.ErrNotExist):
 		if err := s.refuseForeign(); err != nil {
 			return dir, err
@@ -287,8 +312,19 @@ func (s *Store) class(err error) error {
 		return err
 	case vfs.Full(err):
 		return storage.Errorf(storage.ErrFull, "%v", err)
+	case vfs.NoDescriptors(err):
+		return storage.Errorf(storage.ErrRetry, "%v: all of the %d file descriptors that the plugin may have are in use, or all of the system's; "+
+			"raise LimitNOFILE of the broker's unit, or ulimit -n", err, s.descriptors)
 	}
 	return storage.Errorf(storage.ErrGone, "%v", err)
+}
+
+// tellTight says once that appends now wait for syncs that nobody asked for.
+func (s *Store) tellTight() {
+	if !s.tight.Swap(true) {
+		s.logger.Warn("file descriptors are scarce: every log with records that are not synced takes one, so that appends are synced at once; "+
+			"raise LimitNOFILE of the broker's unit, or ulimit -n", "limit", s.descriptors)
+	}
 }
 
 func isClassed(err error) bool {

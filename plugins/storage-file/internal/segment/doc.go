@@ -1,7 +1,7 @@
 // Package segment keeps one segment of a log: a file of raw record batches back
 // to back, and the two sparse indexes beside it.
 //
-// It owns: the segment's file and its descriptor (counted, so that a reader
+// It owns: the segment's file (open while somebody holds it, so that a reader
 // may go on while the segment is deleted), the index of offsets and of
 // timestamps, their file format, and the walk from batch to batch with its
 // checks. It never decides which segments a log has, what may be cut, or when

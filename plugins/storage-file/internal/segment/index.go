@@ -136,6 +136,31 @@ func (x *Index) MaxUpTo(upTo int64) (ts, offset int64, ok bool) {
 	return e.max, x.Base + int64(e.rel), true
 }
 
+// CutBefore returns the index of the batches before one from which a walk finds
+// where a cut at offset lies: some way before it, so that the walk meets a batch
+// that stays. The greatest timestamp may be that of the walk's first batch, and
+// Gapped may be set for a gap that lies behind the cut. ok is false when the
+// walk must begin at the segment's start.
+func (x *Index) CutBefore(offset int64) (cut Index, ok bool) {
+	i := sort.Search(len(x.offsets), func(i int) bool { return x.Base+int64(x.offsets[i].rel) >= offset })
+	if i < 2 {
+		return NewIndex(x.Base), false
+	}
+	// The batch at this entry ends before the next entry, which is below offset.
+	e := x.offsets[i-2]
+	j := sort.Search(len(x.times), func(j int) bool { return x.times[j].rel > e.rel })
+	if j == 0 {
+		return NewIndex(x.Base), false
+	}
+	cut = Index{Summary: x.Summary, offsets: x.offsets[: i-2 : i-2], since: BytesMax}
+	cut.Bytes, cut.Next, cut.MaxTimestamp = int64(e.pos), x.Base+int64(e.rel), x.times[j-1].max
+	if x.times[j-1].rel == e.rel {
+		j-- // the walk adds it again
+	}
+	cut.times = x.times[:j:j]
+	return cut, true
+}
+
 // Encode returns the contents of the two index files.
 func (x *Index) Encode() (offsets, times []byte) {
 	offsets = x.header(offsetMagic, len(x.offsets), offsetEntryBytes)

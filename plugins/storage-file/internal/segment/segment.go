@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 )
@@ -38,14 +39,14 @@ func ParseName(name, suffix string) (base int64, ok bool) {
 	return base, err == nil && base >= 0
 }
 
-// Segment is one open segment file. Its owner changes it; readers hold it with
-// Acquire and may then read it from any goroutine, even after it was removed.
+// Segment is one segment file, which is open while it is acquired. Its owner
+// changes it; readers hold it with Acquire and may then read it from any
+// goroutine, even after it was removed.
 type Segment struct {
-	fs   vfs.FS
+	fs   *openfiles.Cache
 	dir  string
 	base int64
-	file vfs.File
-	refs atomic.Int64
+	file *openfiles.File
 
 	// index is loaded when it is needed and may be dropped; nil when the
 	// segment is the one that grows.
@@ -61,61 +62,57 @@ type Segment struct {
 	sum atomic.Pointer[Summary]
 }
 
-// Create makes an empty segment file. Its name is not durable yet.
-func Create(fs vfs.FS, dir string, base int64) (*Segment, error) {
-	return open(fs, dir, base, Name(base, LogSuffix), vfs.Empty)
+// Create makes an empty segment file, which is acquired. Its name is not durable
+// yet.
+func Create(fs *openfiles.Cache, dir string, base int64) (*Segment, error) {
+	return create(fs, dir, base, Name(base, LogSuffix))
 }
 
-// CreateCleaned makes an empty segment under its temporary name.
-func CreateCleaned(fs vfs.FS, dir string, base int64) (*Segment, error) {
-	return open(fs, dir, base, Name(base, LogSuffix+CleanedSuffix), vfs.Empty)
+// CreateCleaned makes an empty segment under its temporary name, acquired. It
+// must stay so until Renamed.
+func CreateCleaned(fs *openfiles.Cache, dir string, base int64) (*Segment, error) {
+	return create(fs, dir, base, Name(base, LogSuffix+CleanedSuffix))
 }
 
-// Open opens a segment that is there; none of its bytes are trusted.
-func Open(fs vfs.FS, dir string, base int64) (*Segment, error) {
-	s, err := open(fs, dir, base, Name(base, LogSuffix), vfs.Existing)
+func create(fs *openfiles.Cache, dir string, base int64, name string) (*Segment, error) {
+	f, err := fs.Make(path.Join(dir, name), vfs.Empty)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("create segment %d: %w", base, err)
 	}
+	return &Segment{fs: fs, dir: dir, base: base, file: f}, nil
+}
+
+// Existing is a segment that is there; none of its bytes are trusted.
+func Existing(fs *openfiles.Cache, dir string, base int64) *Segment {
+	s := &Segment{fs: fs, dir: dir, base: base, file: fs.Lazy(path.Join(dir, Name(base, LogSuffix)))}
 	s.trusted.Store(BytesMax + 1)
-	return s, nil
-}
-
-func open(fs vfs.FS, dir string, base int64, name string, mode vfs.Mode) (*Segment, error) {
-	f, err := fs.Open(path.Join(dir, name), mode)
-	if err != nil {
-		return nil, fmt.Errorf("open segment %d: %w", base, err)
-	}
-	s := &Segment{fs: fs, dir: dir, base: base, file: f}
-	s.refs.Store(1)
-	return s, nil
+	return s
 }
 
 // Base is the segment's base offset.
 func (s *Segment) Base() int64 { return s.base }
 
-// File is the segment's file.
-func (s *Segment) File() vfs.File { return s.file }
+// File is the segment's file, while it is acquired.
+func (s *Segment) File() vfs.File { return s.file.Get() }
 
-// Acquire keeps the file open until Release. It fails when it was closed.
-func (s *Segment) Acquire() bool {
-	for {
-		n := s.refs.Load()
-		if n == 0 {
-			return false
-		}
-		if s.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
+// Acquire opens the file, if it is not open, and keeps it so until Release. The
+// error matches openfiles.ErrRetired after Retire.
+func (s *Segment) Acquire() error {
+	if err := s.file.Pin(); err != nil {
+		return fmt.Errorf("open segment %d: %w", s.base, err)
 	}
+	return nil
 }
 
 // Release gives up what Acquire, or the making of the segment, took.
-func (s *Segment) Release() {
-	if s.refs.Add(-1) == 0 {
-		_ = s.file.Close() // whatever had to be durable was synced
-	}
-}
+func (s *Segment) Release() { s.file.Unpin() }
+
+// Retire says that the segment is no longer part of the log: it is not opened
+// any more, and another may get its name.
+func (s *Segment) Retire() { s.file.Retire() }
+
+// Renamed says that the segment lost its temporary name.
+func (s *Segment) Renamed() { s.file.Renamed(s.path(LogSuffix)) }
 
 // Trust says that the bytes from pos on were checked.
 func (s *Segment) Trust(pos int64) { s.trusted.Store(pos) }
@@ -150,14 +147,14 @@ func (s *Segment) Checked(from, to int64) {
 }
 
 // Verify checks the CRC of the batch that lies in [from, to), whose base offset
-// is given, unless it was checked in this life of the process. A *Damage when it
-// is wrong.
+// is given, unless it was checked in this life of the process. The segment is
+// acquired. A *Damage when it is wrong.
 func (s *Segment) Verify(from, to, offset int64) error {
 	if s.Trusted(from, to) {
 		return nil
 	}
 	b := make([]byte, to-from)
-	n, err := s.file.ReadAt(b, from)
+	n, err := s.File().ReadAt(b, from)
 	if n < len(b) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read segment %d at %d: %w", s.base, from, err)
@@ -252,20 +249,27 @@ func (s *Segment) ReadIndex(bytes int64) (Index, error) {
 }
 
 // Index returns the index of a sealed segment: from memory, from its files, or
-// built again. fresh is true when it was not in memory.
-func (s *Segment) Index(interval int64) (x *Index, fresh bool) {
+// built again. fresh is true when it was not in memory. It fails only where a
+// file cannot be opened at the moment.
+func (s *Segment) Index(interval int64) (x *Index, fresh bool, err error) {
 	if x := s.index.Load(); x != nil {
-		return x, false
+		return x, false, nil
 	}
 	sum := s.Summary()
 	built, err := s.ReadIndex(sum.Bytes)
+	if vfs.NoDescriptors(err) {
+		return nil, false, fmt.Errorf("read the index of segment %d: %w", s.base, err)
+	}
 	if err != nil || built.Summary != sum {
 		// Where the headers don't follow each other the index ends, and the
 		// reader that walks on from there meets the damage.
-		built, _ = s.Build(sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
+		built, err = s.Build(sum.Bytes, interval, Chain{Next: s.base, Gaps: true, Epoch: -1})
+		if vfs.NoDescriptors(err) || errors.Is(err, openfiles.ErrRetired) {
+			return nil, false, err
+		}
 	}
 	s.index.CompareAndSwap(nil, &built) // unless it was sealed anew meanwhile
-	return &built, true
+	return &built, true, nil
 }
 
 // Rebuild makes the index again from the segment, and keeps it.
@@ -278,12 +282,16 @@ func (s *Segment) Rebuild(interval int64) *Index {
 // Build makes the index of the first limit bytes from the headers alone. With
 // an error it covers what precedes the damage.
 func (s *Segment) Build(limit, interval int64, chain Chain) (Index, error) {
-	_, modified, err := s.file.Stat()
+	if err := s.Acquire(); err != nil {
+		return NewIndex(s.base), err
+	}
+	defer s.Release()
+	_, modified, err := s.File().Stat()
 	if err != nil {
 		return NewIndex(s.base), fmt.Errorf("stat segment %d: %w", s.base, err)
 	}
 	x := NewIndex(s.base)
-	w := NewWalk(s.file, 0, limit, chain)
+	w := NewWalk(s.File(), 0, limit, chain)
 	for {
 		info, err := w.NextHeader()
 		if errors.Is(err, io.EOF) {
@@ -297,7 +305,7 @@ func (s *Segment) Build(limit, interval int64, chain Chain) (Index, error) {
 }
 
 // Remove removes the segment's files; those that are not there are no error.
-// The file stays open for readers that hold it.
+// The file stays open for readers that hold it, and is to be retired.
 func (s *Segment) Remove() error {
 	if err := s.RemoveIndex(); err != nil {
 		return err

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 )
@@ -22,9 +24,11 @@ func build(base int64, records, epoch int32, payload int, ts int64) []byte {
 	})
 }
 
+func newFS() *openfiles.Cache { return openfiles.New(vfs.NewMem(vfs.MemConfig{}), 10) }
+
 // fill writes batches into a new segment, and returns what an index of it must
 // agree with.
-func fill(t testing.TB, fs vfs.FS, base int64, batches [][]byte, interval int64) (*Segment, Index) {
+func fill(t testing.TB, fs *openfiles.Cache, base int64, batches [][]byte, interval int64) (*Segment, Index) {
 	t.Helper()
 	s, err := Create(fs, "/", base)
 	if err != nil {
@@ -58,7 +62,7 @@ func TestIndexAgreesWithWalk(t *testing.T) {
 			info, _ := recordbatch.Parse(b)
 			batches, infos, next = append(batches, b), append(infos, info), info.LastOffset+1
 		}
-		seg, x := fill(t, vfs.NewMem(vfs.MemConfig{}), base, batches, rapid.Int64Range(1, 500).Draw(rt, "interval"))
+		seg, x := fill(t, newFS(), base, batches, rapid.Int64Range(1, 500).Draw(rt, "interval"))
 		offsets, times := x.Encode()
 		decoded, err := Decode(offsets, times)
 		if err != nil || decoded.Summary != x.Summary {
@@ -112,7 +116,7 @@ func TestIndexAgreesWithWalk(t *testing.T) {
 }
 
 func TestIndexFiles(t *testing.T) {
-	fs := vfs.NewMem(vfs.MemConfig{})
+	fs := newFS()
 	batches := [][]byte{build(5, 2, 1, 100, 9), build(7, 1, 1, 100, 3), build(8, 4, 2, 100, 12)}
 	seg, x := fill(t, fs, 5, batches, 50)
 	if _, err := seg.ReadIndex(x.Bytes); err == nil {
@@ -135,34 +139,38 @@ func TestIndexFiles(t *testing.T) {
 			}
 		}
 		seg.DropIndex()
-		got, fresh := seg.Index(50)
+		got, fresh, err := seg.Index(50)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if pos, at := got.At(8); !fresh || at != 8 || pos != int64(len(batches[0])+len(batches[1])) {
 			t.Errorf("without %q: offset 8 at %d, %d", damage, at, pos)
 		}
-		if _, fresh := seg.Index(50); fresh {
+		if _, fresh, _ := seg.Index(50); fresh {
 			t.Error("the index is not kept")
 		}
 	}
 	// Readers outlive the files.
-	if !seg.Acquire() {
-		t.Fatal("acquire")
+	if err := seg.Acquire(); err != nil {
+		t.Fatal(err)
 	}
 	if err := seg.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	seg.Release()
+	seg.Release() // the maker's
+	seg.Retire()
 	b := make([]byte, len(batches[0]))
 	if _, err := seg.File().ReadAt(b, 0); err != nil || !bytes.Equal(b, batches[0]) {
 		t.Errorf("read of a removed segment: %v", err)
 	}
 	seg.Release()
-	if seg.Acquire() {
-		t.Error("acquired a closed segment")
+	if err := seg.Acquire(); !errors.Is(err, openfiles.ErrRetired) {
+		t.Errorf("acquire a retired segment: %v", err)
 	}
 }
 
 func TestTrust(t *testing.T) {
-	s, err := Create(vfs.NewMem(vfs.MemConfig{}), "/", 0)
+	s, err := Create(newFS(), "/", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +245,7 @@ func FuzzSegment(f *testing.F) {
 // Whatever the index files hold, they are refused or lead to places inside the
 // segment.
 func FuzzIndex(f *testing.F) {
-	_, x := fill(f, vfs.NewMem(vfs.MemConfig{}), 5, [][]byte{build(5, 2, 1, 100, 9), build(7, 1, 1, 100, 10)}, 50)
+	_, x := fill(f, newFS(), 5, [][]byte{build(5, 2, 1, 100, 9), build(7, 1, 1, 100, 10)}, 50)
 	offsets, times := x.Encode()
 	f.Add(offsets, times, int64(7))
 	f.Fuzz(func(t *testing.T, offsets, times []byte, at int64) {
@@ -250,5 +258,50 @@ func FuzzIndex(f *testing.F) {
 		}
 		x.Before(at)
 		x.MaxUpTo(at)
+	})
+}
+
+// The index of what a cut leaves is the same whether it is begun at the start or
+// near the cut.
+func TestCutBefore(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const base, interval = 100, 250
+		var infos []recordbatch.Info
+		next := int64(base)
+		for range rapid.IntRange(1, 60).Draw(rt, "batches") {
+			info, err := recordbatch.Parse(build(next, rapid.Int32Range(1, 3).Draw(rt, "records"), 1,
+				rapid.IntRange(0, 200).Draw(rt, "payload"), rapid.Int64Range(-1, 50).Draw(rt, "timestamp")))
+			if err != nil {
+				rt.Fatal(err)
+			}
+			infos, next = append(infos, info), info.LastOffset+1
+		}
+		whole := NewIndex(base)
+		for _, info := range infos {
+			whole.Add(info, interval, 77)
+		}
+		to := rapid.Int64Range(base, next).Draw(rt, "to")
+		cut, ok := whole.CutBefore(to)
+		if !ok && len(whole.offsets) > 2 && to > whole.Base+int64(whole.offsets[2].rel) {
+			rt.Fatalf("the walk to %d begins at the start", to)
+		}
+		want, walked := NewIndex(base), 0
+		for _, info := range infos {
+			if info.LastOffset >= to {
+				break
+			}
+			want.Add(info, interval, 77)
+			if want.Bytes > cut.Bytes {
+				cut.Add(info, interval, 77)
+				walked++
+			}
+		}
+		if walked == 0 && want.Bytes > 0 {
+			rt.Fatalf("the walk to %d meets nothing that stays", to)
+		}
+		cut.WrittenMillis, want.WrittenMillis = 0, 0
+		if cut.Bytes > 0 && (cut.Summary != want.Summary || !slices.Equal(cut.offsets, want.offsets) || !slices.Equal(cut.times, want.times)) {
+			rt.Fatalf("cut at %d:\n%+v\nfrom the start:\n%+v", to, cut, want)
+		}
 	})
 }
