@@ -61,6 +61,9 @@ func TestLostMetadataCreatesNoCluster(t *testing.T) {
 				t.Errorf("code %d, no %q in\n%s", code, want, errs)
 			}
 		}
+		if n := strings.Count(errs, "plugin did not start"); n > 1 {
+			t.Errorf("the store was asked %d times", n)
+		}
 		if strings.Contains(errs, "msg=\"created a cluster\"") {
 			t.Errorf("a cluster was created:\n%s", errs)
 		}

@@ -241,7 +241,14 @@ func (b *Broker) startStores(ctx context.Context) (*quorum.Node, []*pluginhost.S
 		stores, err := b.startPlugins(ctx, node.Identity())
 		return node, stores, err
 	}
-	stores, err := b.startPlugins(ctx, quorum.Identity{ClusterID: first.cluster, NodeID: model.NodeID(b.cfg.NodeID)})
+	opening, stop := context.WithCancelCause(ctx)
+	b.plugins.onRefused(stop) // to try again would not make it another's
+	stores, err := b.startPlugins(opening, quorum.Identity{ClusterID: first.cluster, NodeID: model.NodeID(b.cfg.NodeID)})
+	if cause := context.Cause(opening); err != nil && cause != nil && ctx.Err() == nil {
+		err = cause
+	}
+	b.plugins.onRefused(nil)
+	stop(nil)
 	if err != nil {
 		return nil, nil, b.refused(first, stores, err)
 	}

@@ -1,11 +1,14 @@
 // Package broker puts a broker together: it is the only place that knows every
 // part, and the only start and stop order.
 //
-// Start: the data directory is made and locked; the quorum's log is opened, from
-// which the node's identity comes; the plugins of the stores are launched and
-// open their stores for that identity; the replicas get the stores; the quorum
-// runs, and its metadata reaches the replicas; the listeners are bound; the
-// broker registers with what it advertises; clients are served; it is ready.
+// Start: the data directory is made and locked; the admin listener is bound, and
+// whether the others can be is tried; the quorum's log is opened, from which the
+// node's identity comes; the plugins of the stores are launched and open their
+// stores for that identity; the replicas get the stores; the quorum runs, and its
+// metadata reaches the replicas; the listeners are bound; the broker registers
+// with what it advertises; clients are served; it is ready. Where there is no
+// log yet, an identity is proposed to the stores first, and the cluster is created
+// with it when all of them have opened: one that belongs to a cluster refuses.
 // Stop is the reverse, each step with a deadline: first clients, last the
 // plugins and the quorum's log, so that nothing acknowledged waits for a part
 // that is gone.
@@ -16,7 +19,9 @@
 //
 // Invariants: a broker that fails to start has stopped what it started
 // (TestStartMistakes, with the check of goroutines in TestMain); two processes
-// never hold one data directory (TestStartMistakes); after Run nothing is left,
+// never hold one data directory (TestStartMistakes); a start that fails creates no
+// cluster, and can be put right and repeated (TestStartMistakes, founding_test.go;
+// over stores that belong to one, cmd/brokerd's start_test.go); after Run nothing is left,
 // neither goroutine nor process (TestBroker); parts are stopped in reverse, and
 // together within a minute (stages_test.go).
 package broker

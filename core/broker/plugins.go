@@ -1,12 +1,15 @@
 package broker
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/telemetry"
+	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // plugins remembers how the plugin of each store is, from what the host tells.
@@ -20,6 +23,8 @@ type plugins struct {
 
 	mu     sync.Mutex
 	states map[string]pluginState // by store
+	// refused is told when a store says that it belongs to somebody else; or nil.
+	refused func(error)
 }
 
 // pluginState is how one plugin is now.
@@ -52,6 +57,16 @@ func (p *plugins) note(e pluginhost.Event) {
 		s.pid = e.Pid
 	}
 	p.states[e.Store] = s
+	if p.refused != nil && errors.Is(e.Err, storage.ErrFenced) {
+		p.refused(fmt.Errorf("store %s: %w", e.Store, e.Err))
+	}
+}
+
+// onRefused has f told of stores that belong to somebody else. It must not block.
+func (p *plugins) onRefused(f func(error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = f
 }
 
 func (p *plugins) state(store string) pluginState {

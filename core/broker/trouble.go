@@ -76,7 +76,7 @@ func (t *troubles) Appended(store string, err error) {
 	full := errors.Is(err, storage.ErrFull)
 	switch {
 	case full:
-		t.Replica.Refused(store)
+		t.Refused(store)
 	case err != nil || t.fullStores.Load() == 0:
 		return // it says nothing of room, or nothing new
 	}

@@ -33,13 +33,14 @@ func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 	}
 	req := kmsg.RequestForKey(h.Key)
 	req.SetVersion(h.Version)
-	if h.Key == KeyProduce {
+	switch {
+	case h.Key == KeyProduce:
 		if err := walkProduce(body, h.Version, req.IsFlexible()); err != nil {
 			return nil, err
 		}
-	} else if len(body) > maxBodyBytes {
+	case len(body) > maxBodyBytes:
 		return nil, fmt.Errorf("%w: %s of %d bytes, more than %d", ErrMalformed, api.Name(), len(body), maxBodyBytes)
-	} else if leadsWithArray(h.Key) && !req.IsFlexible() && len(body) >= 4 && int32(binary.BigEndian.Uint32(body)) < nullLength {
+	case leadsWithArray(h.Key) && !req.IsFlexible() && len(body) >= 4 && int32(binary.BigEndian.Uint32(body)) < nullLength:
 		return nil, fmt.Errorf("%w: %s version %d begins with an array of negative length", ErrMalformed, api.Name(), h.Version)
 	}
 	if err := req.ReadFrom(body); err != nil {
