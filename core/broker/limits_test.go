@@ -32,3 +32,8 @@ func TestFewDescriptorsAreWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// connections.max.idle.ms: -1 is never, and a broker starts with it.
+func TestNeverIdle(t *testing.T) {
+	start(t, settings(t, t.TempDir(), config.Override{Name: "connections.max.idle.ms", Value: "-1"}))
+}

@@ -145,3 +145,18 @@ func TestLogger(t *testing.T) {
 		}
 	}
 }
+
+// An alert sees the numbers that it is about before anything went wrong.
+func TestAlertsBeginAtZero(t *testing.T) {
+	m := NewMetrics()
+	m.Replica().Begin("main")
+	out := scrape(t, m)
+	for _, want := range []string{
+		replicaLost + `{topic="other"} 0`, replicaDamaged + `{topic="other"} 0`,
+		replicaFull + `{store="main"} 0`, replicaRefused + `{store="main"} 0`,
+	} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+}
