@@ -84,7 +84,7 @@ func (f *File) Pin() error {
 	c.mu.Lock()
 	done, pinErr := f.pinOpen() // another may have been faster
 	if err == nil && !done && pinErr == nil {
-		f.file, f.pins, opened = opened, 1, nil
+		f.file, f.pins = opened, 1
 		c.mu.Unlock()
 		return nil
 	}
