@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
@@ -95,8 +96,9 @@ type log struct {
 	hinted   int64 // recovery point in the hint
 	// pointSynced is the recovery point that the disk has.
 	pointSynced int64
-	unsynced    int64 // bytes appended since the last sync was asked for
-	loose       bool  // the last append did not wait for a sync
+	unsynced    int64     // bytes appended since the last sync was asked for
+	loose       bool      // the last append did not wait for a sync
+	noted       time.Time // when a flush was last noted in the checkpoint
 	vec         [][]byte
 }
 
