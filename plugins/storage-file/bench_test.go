@@ -141,3 +141,30 @@ func BenchmarkColdRead(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkCreate makes 1,000 logs in one call.
+func BenchmarkCreate(b *testing.B) {
+	const logs = 1000
+	ctx := context.Background()
+	p := &provider{fs: vfs.OS{}, now: time.Now}
+	store, _, err := p.Open(ctx, config(b.TempDir()+"/store"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	for n := range b.N {
+		specs := make([]storage.OpenSpec, logs)
+		for i := range specs {
+			specs[i] = storage.OpenSpec{ID: storage.LogID{Topic: [16]byte{byte(n), 1}, Partition: int32(i)}, Label: "bench", Create: true}
+		}
+		for _, res := range store.Open(ctx, specs) {
+			if res.Err != nil {
+				b.Fatal(res.Err)
+			}
+		}
+	}
+	b.StopTimer()
+	if err := store.Shutdown(ctx); err != nil {
+		b.Fatal(err)
+	}
+}

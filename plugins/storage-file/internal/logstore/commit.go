@@ -207,13 +207,18 @@ func (l *log) failUnanswered(err error) error {
 	return gone
 }
 
-// writeCheckpoint replaces the checkpoint by what the runner knows.
-func (l *log) writeCheckpoint(st state) error {
-	c := checkpoint{
+// checkpointAs is what the runner knows.
+func (l *log) checkpointAs(st state) checkpoint {
+	return checkpoint{
 		LogStart: l.logStart, RecoveryPoint: min(l.durableNow(), l.leo), State: st, BootID: l.store.bootID,
 		Lost: l.lost, Gaps: l.gaps, Epochs: l.epochs, Holes: l.holes,
 		Segments: l.segsFrom(l.logStart), ActiveBase: l.last().Base(), ActiveBytes: l.index.Bytes,
 	}
+}
+
+// writeCheckpoint replaces the checkpoint by what the runner knows, durably.
+func (l *log) writeCheckpoint(st state) error {
+	c := l.checkpointAs(st)
 	if err := writeValue(l.store.fs, path.Join(l.dir, checkpointName), checkpointKind, c); err != nil {
 		return err
 	}

@@ -106,6 +106,12 @@ func (s *Store) Open(ctx context.Context, specs []storage.OpenSpec) []storage.Op
 		}
 		results[i] = found[i]
 	}
+	failed, err := s.nameDurably(specs)
+	for i := range specs {
+		if results[i].Err == nil && failed[specs[i].ID] {
+			results[i] = storage.OpenResult{Err: err}
+		}
+	}
 	return results
 }
 
@@ -205,7 +211,7 @@ func (l *log) load(spec storage.OpenSpec) error {
 			return err
 		}
 		s.mu.Lock()
-		s.dirs[l.id], s.labels[l.id] = []string{dir}, spec.Label
+		s.dirs[l.id], s.labels[l.id], s.unnamed[l.id] = []string{dir}, spec.Label, true
 		s.mu.Unlock()
 	}
 	l.open = true
@@ -399,6 +405,7 @@ func (s *Store) moveAway(id storage.LogID) ([]string, error) {
 	dirs := s.dirs[id]
 	delete(s.seen, id)
 	delete(s.suspects, id)
+	delete(s.unnamed, id)
 	s.mu.Unlock()
 	var trash []string
 	for _, dir := range dirs {
@@ -417,7 +424,7 @@ func (s *Store) moveAway(id storage.LogID) ([]string, error) {
 		trash = append(trash, to)
 	}
 	if len(dirs) > 0 {
-		if err := s.fs.SyncDir(s.dir); err != nil {
+		if err := s.names.do(); err != nil {
 			return trash, fmt.Errorf("sync the store's directory: %w", err)
 		}
 	}

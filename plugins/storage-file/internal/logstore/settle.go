@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -247,9 +248,10 @@ func (s *Store) createFile(name string, content []byte) error {
 	return nil
 }
 
-// create makes a new log's directory. A crash before the end leaves a
-// directory that recovers as an empty log. After an error the caller lets go of
-// what is open.
+// create makes a new log's directory. Nothing of it is durable: a crash leaves
+// no log, or a directory that recovers as an empty one, which it is until the
+// first append has written a checkpoint in order.
+// After an error the caller lets go of what is open.
 func (l *log) create(dir string) error {
 	fs := l.store.fs
 	if err := fs.Mkdir(dir); err != nil {
@@ -260,8 +262,9 @@ func (l *log) create(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := sealed.Create(fs, path.Join(dir, metaName), metaKind, m); err != nil {
-		return fmt.Errorf("write meta: %w", err)
+	// The directory's name says the same, but for a label that was cleaned.
+	if err := l.store.createFile(path.Join(dir, metaName), sealed.Encode(metaKind, m)); err != nil {
+		return err
 	}
 	seg, err := segment.Create(fs, dir, 0)
 	if err != nil {
@@ -271,10 +274,11 @@ func (l *log) create(dir string) error {
 	l.segs, l.index = []*segment.Segment{seg}, segment.NewIndex(0)
 	l.hint = fs.Lazy(path.Join(dir, hintName))
 	if err = l.store.createFile(path.Join(dir, hintName), hint{}.encode()); err == nil {
-		err = l.writeCheckpoint(stateClean)
-	}
-	if err == nil {
-		err = fs.SyncDir(path.Dir(dir))
+		l.ckpt = l.checkpointAs(stateClean)
+		var b []byte
+		if b, err = json.Marshal(l.ckpt); err == nil {
+			err = l.store.createFile(path.Join(dir, checkpointName), sealed.Encode(checkpointKind, b))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("make log: %w", err)

@@ -74,6 +74,7 @@ type Store struct {
 	indexes *indexCache
 	runners *pool
 	syncers *pool
+	names   *sharedSync   // of the logs' directories
 	ended   chan struct{} // closed when run has returned
 	// descriptors is for messages.
 	descriptors int
@@ -86,6 +87,7 @@ type Store struct {
 	labels   map[storage.LogID]string
 	seen     map[storage.LogID]int32 // of logs that are not open
 	suspects map[storage.LogID]bool
+	unnamed  map[storage.LogID]bool // made, and the directory's name is not known to be durable
 	handles  map[storage.Handle]*log
 	lost     map[storage.Handle]error
 	retired  []storage.Handle
@@ -124,9 +126,10 @@ func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (
 		indexes: newIndexCache(), runners: newPool(cfg.Runners), syncers: newPool(cfg.Syncers),
 		ended: make(chan struct{}), descriptors: cfg.Descriptors,
 		logs: map[storage.LogID]*log{}, dirs: map[storage.LogID][]string{}, labels: map[storage.LogID]string{},
-		seen: map[storage.LogID]int32{}, suspects: map[storage.LogID]bool{},
+		seen: map[storage.LogID]int32{}, suspects: map[storage.LogID]bool{}, unnamed: map[storage.LogID]bool{},
 		handles: map[storage.Handle]*log{}, lost: map[storage.Handle]error{},
 	}
+	s.names = newSharedSync(func() error { return fs.SyncDir(cfg.Dir) })
 	id, err := s.identify(cfg)
 	if err == nil {
 		err = s.scanDir()
@@ -212,7 +215,36 @@ func (s *Store) scanDir() error {
 			s.labels[id] = s.labelOf(name, label)
 		}
 	}
+	// Whoever made one may have been killed before its name was durable.
+	if err := s.names.do(); err != nil {
+		return fmt.Errorf("sync the store's directory: %w", s.class(err))
+	}
 	return nil
+}
+
+// nameDurably makes the names of logs that were made durable, with one sync for
+// all of them, and says for each whether it failed.
+func (s *Store) nameDurably(specs []storage.OpenSpec) (failed map[storage.LogID]bool, err error) {
+	fresh := map[storage.LogID]bool{}
+	s.mu.RLock()
+	for _, spec := range specs {
+		if s.unnamed[spec.ID] {
+			fresh[spec.ID] = true
+		}
+	}
+	s.mu.RUnlock()
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	if err := s.names.do(); err != nil {
+		return fresh, s.class(fmt.Errorf("make log: sync the store's directory: %w", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range fresh {
+		delete(s.unnamed, id)
+	}
+	return nil, nil
 }
 
 // labelOf reads a log's label, which the directory's name has only cleaned.

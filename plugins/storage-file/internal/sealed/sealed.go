@@ -104,12 +104,6 @@ func ReplaceBytes(fs vfs.FS, name string, b []byte) error {
 	return nil
 }
 
-// Create makes a file that was not there, with durable bytes. Its name is
-// durable when the caller has synced the directory.
-func Create(fs vfs.FS, name string, k Kind, payload []byte) error {
-	return write(fs, name, Encode(k, payload))
-}
-
 func write(fs vfs.FS, name string, b []byte) error {
 	f, err := fs.Open(name, vfs.Empty)
 	if err != nil {
