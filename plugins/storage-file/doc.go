@@ -3,7 +3,8 @@
 //
 // It owns: the plugin's settings and their defaults, and the start and end of a
 // store. The store itself is in internal/logstore, one segment of a log in
-// internal/segment, small files in internal/sealed, and every access to a file
+// internal/segment, the number of open files in the hands of
+// internal/openfiles, small files in internal/sealed, and every access to a file
 // goes through internal/vfs. It never looks inside records and never imports
 // the broker's core. docs/storage-file-format.md draws what lies on the disk.
 //

@@ -34,6 +34,9 @@
 //   - A replacement is durable when it returns, and removes nothing before all
 //     that takes its place is there (replace_test.go, crash_test.go).
 //   - A call that finds no room leaves the log as it was (fault_test.go).
+//   - A segment, or a hint, that is not synced stays open; all else is open only
+//     while it is used, or as long as there is room. Without a descriptor a call
+//     does nothing and says so (descriptors_test.go).
 //   - After a failed sync the log is used no more until it is opened again, and
 //     what was not known to be on the disk is written again (fault_test.go).
 package logstore
