@@ -157,6 +157,10 @@ func (m *Machine) scanned(now time.Time, in *Scanned, out *Effects) {
 	if in.Gen != m.gen || m.state != stateOpening || !m.opening.ready {
 		return
 	}
+	if in.Fault == FaultCorrupt && !m.known {
+		m.producersUnknown(now, in, out)
+		return
+	}
 	if in.Fault != FaultNone {
 		m.openFailed(now, out, in.Fault, in.Err)
 		return
@@ -182,6 +186,20 @@ func (m *Machine) scanned(now time.Time, in *Scanned, out *Effects) {
 		m.opening.scanFrom = m.opening.leo // the rest is a gap
 	}
 	m.scanOrFinish(now, out)
+}
+
+// producersUnknown goes on without producers, because the log that would tell of
+// them is damaged: what can be read is served, and a producer that is not known
+// is served better than one whose last batches are missing.
+func (m *Machine) producersUnknown(now time.Time, in *Scanned, out *Effects) {
+	m.producers.reset()
+	m.snapshotOffset, m.snapshotSafe = -1, -1
+	out.Notices = append(out.Notices, Notice{
+		Kind: NoticeFailed, Err: causeOf(in.Fault, in.Err), From: m.opening.scanFrom, To: m.opening.leo,
+		Text: "look for producers in a damaged log; repeats of what they sent before this start are not recognised",
+	})
+	m.opening.scanFrom = m.opening.leo
+	m.finishOpening(now, out)
 }
 
 // isOurs reports whether a batch of the log is the next append under way.

@@ -3,6 +3,7 @@ package logstore
 import (
 	"fmt"
 	"path"
+	"time"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
@@ -282,6 +283,20 @@ func (l *log) refreshHint() error {
 		return l.failUnlessRetry(err)
 	}
 	return nil
+}
+
+// hintEvery is how often appends move the recovery point in the hint, at most:
+// damage above it is taken for a write that was under way, and cut.
+const hintEvery = 200 * time.Millisecond
+
+// refreshHintSometimes is refreshHint, unless that was done a moment ago.
+func (l *log) refreshHintSometimes() error {
+	now := l.store.now()
+	if since := now.Sub(l.hintedAt); since >= 0 && since < hintEvery {
+		return nil
+	}
+	l.hintedAt = now
+	return l.refreshHint()
 }
 
 // failUnlessRetry is fail, except where a file could not be opened for want of

@@ -93,7 +93,8 @@ type log struct {
 	gaps     bool       // offsets may be missing past the recovery point
 	cut      string
 	hint     *openfiles.File
-	hinted   int64 // recovery point in the hint
+	hinted   int64     // recovery point in the hint
+	hintedAt time.Time // when an append last looked at it
 	// pointSynced is the recovery point that the disk has.
 	pointSynced int64
 	unsynced    int64     // bytes appended since the last sync was asked for
