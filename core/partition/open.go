@@ -236,7 +236,7 @@ func (m *Machine) finishOpening(now time.Time, out *Effects) {
 	m.epochs = (&epochCache{starts: in.Epochs}).trimmed(m.logStart).assigned(m.epoch, m.epochStart)
 	if in.MayHaveLost && !m.known {
 		out.Notices = append(out.Notices, Notice{Kind: NoticeMayHaveLost, From: in.LEO, To: in.LEO,
-			Text: "the machine stopped before all was flushed"})
+			Text: "the store may have lost some at the end"})
 	}
 	m.known = true
 	m.state, m.why = stateLeading, nil
