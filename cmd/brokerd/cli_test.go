@@ -222,6 +222,12 @@ func TestConfigCheckLooksAround(t *testing.T) {
 		{"storage.stores.main: {plugin: storage-file, config: {path: \"${env:BROKERD_TEST_UNSET}\"}}", exitOK, "warning: " + file + ":1: storage.stores: store main: path: ${env:BROKERD_TEST_UNSET}: the environment has no"},
 		{"plugins.dir: /nowhere/plugins", exitUsage, "plugins.dir: there is no directory /nowhere/plugins"},
 		{"plugins.dir: " + plugins + "\nstorage.stores.main.plugin: mine", exitUsage, "mine is there, but may not be executed; chmod +x it"},
+		{"data: /proc/zz/deep", exitUsage, "b.yaml:1: data: /proc/zz/deep cannot be made or used: /proc is the kernel's"},
+		{"data: " + file + "/d", exitUsage, "b.yaml:1: data: " + file + "/d cannot be made or used: "},
+		{"data: " + plugins + "/none/deep", exitOK, ""},
+		{"storage.stores.main: {plugin: storage-file, config: {path: /proc/zz}}", exitUsage, "store main: /proc/zz cannot be made or used"},
+		{"storage.stores.main: {plugin: storage-file, config: {path: " + plugins + "/none/s}}", exitUsage, "there is no directory " + plugins + "/none to make s in"},
+		{"storage.stores.main: {plugin: storage-file, config: {path: " + plugins + "/s}}", exitOK, ""},
 		{"memory: 900TiB", exitUsage, "b.yaml:1: memory: 900TiB is more than this machine has"},
 	} {
 		if err := os.WriteFile(file, []byte(tc.yaml), 0o600); err != nil {
@@ -230,6 +236,9 @@ func TestConfigCheckLooksAround(t *testing.T) {
 		if code, _, errs := call(t, "", "config", "check", file); code != tc.code || !strings.Contains(errs, tc.want) {
 			t.Errorf("%s: code %d, %s\nwant %d, %s", tc.yaml, code, errs, tc.code, tc.want)
 		}
+	}
+	if left, err := os.ReadDir(plugins); err != nil || len(left) != 1 {
+		t.Errorf("the check made %v, %v", left, err)
 	}
 }
 

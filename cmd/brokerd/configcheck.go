@@ -36,6 +36,9 @@ func checkSurroundings(c config.Loaded, machine int64) (problems []error, warnin
 			problems = append(problems, told("plugins.dir", "there is no directory %s", dir))
 		}
 	}
+	if err := checkData(c); err != nil {
+		problems = append(problems, told("data", "%s", err))
+	}
 	for _, name := range c.Storage.Names() {
 		store := c.Storage.Stores[name]
 		if _, err := c.ResolveReferences(store.Config); err != nil {
@@ -48,8 +51,8 @@ func checkSurroundings(c config.Loaded, machine int64) (problems []error, warnin
 	return problems, warnings
 }
 
-// checkStore looks for a store's plugin, and for its keys among those that the
-// plugin knows, where that can be told without running it.
+// checkStore looks for a store's plugin, for its keys among those that the plugin
+// knows, and for its directory, where that can be told without running it.
 func checkStore(c config.Loaded, store config.Store) error {
 	if c.Plugins.Dir != "" {
 		path := filepath.Join(c.Plugins.Dir, store.Plugin)
@@ -77,7 +80,7 @@ func checkStore(c config.Loaded, store config.Store) error {
 			return fmt.Errorf("plugin %s has no setting %q; it has %s", store.Plugin, key, settingNames(known))
 		}
 	}
-	return nil
+	return checkStorePath(c, store)
 }
 
 func settingNames(all []storage.Setting) string {

@@ -27,6 +27,12 @@ const (
 	batchBytesLeast = 1 << 10
 	// deliveryTimeout is how long a record may wait for the cluster.
 	deliveryTimeout = 30 * time.Second
+	// requestBytesOwn is what a request has room for besides its largest batch.
+	requestBytesOwn = 64 << 10
+	// recordBytesOwn and headerBytesOwn are at least what a record needs besides
+	// its bytes where it is alone in a batch, and what a header does.
+	recordBytesOwn = 256
+	headerBytesOwn = 32
 )
 
 type producing struct {
@@ -37,20 +43,24 @@ type producing struct {
 	codec     string
 	acks      string
 	quiet     bool
+	patience  time.Duration // for one record, one second or more
+	batchMax  int32         // the largest batch that is made, in bytes
 }
 
 func newProduce(c *console) *cobra.Command {
 	var (
 		at cluster
-		p  producing
+		p  = producing{patience: deliveryTimeout}
 	)
 	cmd := &cobra.Command{
 		Use:   "produce -t TOPIC",
 		Short: "Send lines as records",
 		Long: `Sends every line of its input as a record. A topic that does not exist is made
 where the cluster allows that. It ends when its input does and all records are
-acknowledged, and says on standard error how many it sent. A line that is no
-record (-k) ends it too: the lines before it are sent, the others are not.`,
+acknowledged, and says on standard error how many were. A line that is no record
+(-k) or too large ends it too: the lines before it are sent, the others are not.
+Where it is the cluster that refuses a line, lines near it may be on their way, and
+are waited for and counted; lines that are not are left unsent.`,
 		Example: `  echo hello | brokerd produce -t greetings
   printf 'id1:first\nid2:second\n' | brokerd produce -t orders -k :
   brokerd produce -t orders -H source=cli -z zstd < orders.txt`,
@@ -60,12 +70,7 @@ record (-k) ends it too: the lines before it are sent, the others are not.`,
 			if err != nil {
 				return err
 			}
-			bytes, err := p.batchBytes(cmd.Context(), at)
-			if err != nil {
-				return err
-			}
-			opts = append(opts, kgo.ProducerBatchMaxBytes(bytes))
-			client, err := at.connect(cmd.Context(), opts...)
+			client, err := p.connect(cmd.Context(), at, opts)
 			if err != nil {
 				return err
 			}
@@ -95,7 +100,9 @@ func (p *producing) options(cmd *cobra.Command) ([]kgo.Opt, error) {
 	}
 	opts := []kgo.Opt{
 		kgo.DefaultProduceTopic(p.topic), kgo.AllowAutoTopicCreation(),
-		kgo.RecordDeliveryTimeout(deliveryTimeout), kgo.UnknownTopicRetries(3),
+		kgo.RecordDeliveryTimeout(p.patience), kgo.UnknownTopicRetries(3),
+		// without it, a request that may have arrived is repeated for ever
+		kgo.AllowIdempotentProduceCancellation(),
 		kgo.MaxBufferedBytes(lineBytesMax),
 	}
 	codecs := map[string]kgo.CompressionCodec{
@@ -120,6 +127,18 @@ func (p *producing) options(cmd *cobra.Command) ([]kgo.Opt, error) {
 		opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	}
 	return opts, nil
+}
+
+// connect returns a client whose requests hold one batch of the largest size, or
+// several small ones: brokers close the connection of a request that is too large
+// for them, without an answer. The caller closes it.
+func (p *producing) connect(ctx context.Context, at cluster, opts []kgo.Opt) (*kgo.Client, error) {
+	var err error
+	if p.batchMax, err = p.batchBytes(ctx, at); err != nil {
+		return nil, err
+	}
+	opts = append(opts, kgo.ProducerBatchMaxBytes(p.batchMax), kgo.BrokerMaxWriteBytes(p.batchMax+requestBytesOwn))
+	return at.connect(ctx, opts...)
 }
 
 // batchBytes asks for the largest batch that the topic takes, and whether it has
@@ -158,60 +177,106 @@ func (p *producing) batchBytes(ctx context.Context, at cluster) (int32, error) {
 	return batchBytesDefault, nil
 }
 
+// tally counts what the cluster acknowledged.
+type tally struct {
+	mu      sync.Mutex
+	sent    int
+	refused error  // the first record that was not taken
+	stop    func() // called with it
+	bar     *progressbar.ProgressBar
+}
+
+// done is told of every record's end, from the client's goroutines.
+func (t *tally) done(r *kgo.Record, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		t.sent++
+		if t.bar != nil {
+			_ = t.bar.Add(1)
+		}
+	case t.refused == nil:
+		t.refused = answerError("produce to", r.Topic, err, "")
+		t.stop()
+	}
+}
+
+func (t *tally) result() (sent int, refused error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent, t.refused
+}
+
 func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	if c.inTerminal {
 		_, _ = fmt.Fprintln(c.err, "Each line is a record; Ctrl-D ends.")
 	}
-	var bar *progressbar.ProgressBar
+	willing, stop := context.WithCancel(ctx) // until a record is refused
+	defer stop()
+	t := &tally{stop: stop}
 	if c.errTerminal && !c.inTerminal {
-		bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(c.err), progressbar.OptionSetDescription("records"),
+		t.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(c.err), progressbar.OptionSetDescription("records"),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(200*time.Millisecond))
 	}
-	var (
-		mu   sync.Mutex
-		sent int
-	)
-	lines := bufio.NewScanner(c.in)
-	lines.Buffer(make([]byte, 0, 64<<10), lineBytesMax)
-	var bad error // the line that ends it
-	for number := 1; ctx.Err() == nil && lines.Scan(); number++ {
-		record, err := p.record(lines.Bytes())
-		if err != nil {
-			bad = fmt.Errorf("line %d: %w; the lines before it were sent, it and those after it were not", number, err)
-			break
-		}
-		client.Produce(ctx, record, func(_ *kgo.Record, err error) {
-			if err != nil {
-				cancel(answerError("produce to", p.topic, err, "")) // the first one is kept
-				return
-			}
-			mu.Lock()
-			sent++
-			mu.Unlock()
-			if bar != nil {
-				_ = bar.Add(1)
-			}
-		})
+	bad := p.read(ctx, willing, c.in, client, t.done)
+	err := client.Flush(willing)
+	if willing.Err() != nil && ctx.Err() == nil {
+		// what is on its way is waited for, and what is not stays here
+		err = client.AbortBufferedRecords(ctx)
 	}
-	err := client.Flush(ctx)
-	if bar != nil {
-		_ = bar.Finish()
+	if t.bar != nil {
+		_ = t.bar.Finish()
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	} else if bad != nil {
+	sent, refused := t.result()
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.Is(refused, kgo.ErrRecordTimeout):
+		err = fmt.Errorf("produce to %s: a record was not acknowledged within %s, and may be stored or not; the broker's log may say why", p.topic, p.patience)
+	case refused != nil:
+		err = refused
+	default:
 		err = errors.Join(err, bad)
-	} else if scan := lines.Err(); scan != nil {
-		err = fmt.Errorf("read a record: %w", lineError(scan))
 	}
-	mu.Lock()
-	defer mu.Unlock()
 	if !p.quiet {
 		_, _ = fmt.Fprintln(c.err, sentText(sent, p.topic))
 	}
 	return err
+}
+
+// read hands lines to the client as long as the cluster is willing, and returns
+// what is wrong with the one that ended it.
+func (p *producing) read(ctx, willing context.Context, in io.Reader, client *kgo.Client, done func(*kgo.Record, error)) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 64<<10), lineBytesMax)
+	for number := 1; willing.Err() == nil && lines.Scan(); number++ {
+		record, err := p.record(lines.Bytes())
+		if err != nil {
+			return fmt.Errorf("line %d: %w; the lines before it were sent, it and those after it were not", number, err)
+		}
+		alone := !p.fits(record) // the client may refuse it; those before it are sent then
+		if alone && client.Flush(willing) != nil {
+			break // which the caller knows from willing
+		}
+		client.Produce(ctx, record, done)
+		if alone && client.Flush(willing) != nil {
+			break
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read a record: %w", lineError(err))
+	}
+	return nil
+}
+
+// fits reports whether a record is surely not larger than a batch may be.
+func (p *producing) fits(r *kgo.Record) bool {
+	size := recordBytesOwn + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += headerBytesOwn + len(h.Key) + len(h.Value)
+	}
+	return size <= int(p.batchMax)
 }
 
 func sentText(records int, topic string) string {

@@ -13,7 +13,9 @@ import (
 	"github.com/brokerd/brokerd/core/admin"
 	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/telemetry"
+	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // override sets a value over file and environment.
@@ -36,6 +38,9 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(heapLimit(loaded.Memory))
+	}
+	if err := checkData(loaded); err != nil {
+		return startError(&configError{fmt.Errorf("data: %w", err)})
 	}
 	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments()})
 	if err != nil {
@@ -73,6 +78,8 @@ func heapLimit(memory int64) int64 {
 // startError adds what to do to errors that people meet when they start.
 func startError(err error) error {
 	switch {
+	case errors.Is(err, pluginhost.ErrNotFound), errors.Is(err, storage.ErrInvalid): // a store's plugin, or its settings
+		return &configError{err}
 	case errors.Is(err, syscall.EADDRINUSE) && errors.Is(err, admin.ErrListen):
 		return fmt.Errorf("%w: another program has that port, maybe another brokerd; stop it, or choose a port with --admin-port (dev) or `admin.listen`", err)
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -125,7 +125,9 @@ func TestFirstStartMistakes(t *testing.T) {
 		want string
 	}{
 		{"--admin-port " + port, exitInUse, "--admin-port (dev) or `admin.listen`"},
-		{"--set storage.stores={main:{plugin:nosuch}}", exitFailed, "nosuch"},
+		{"--set storage.stores={main:{plugin:nosuch}}", exitUsage, "there is no plugin nosuch"},
+		{"--set storage.stores={main:{plugin:storage-file,config:{pth:/p}}}", exitUsage, "pth"},
+		{"--set data=/proc/zz", exitUsage, "data: /proc/zz cannot be made or used: /proc "},
 		{"--set cluster.bootstrap=false", exitUsage, "cluster.bootstrap"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {

@@ -60,6 +60,7 @@ func TestFileMistakes(t *testing.T) {
 		{"idle at once", "connections.max.idle.ms: 0", []string{"f.yaml:1: connections.max.idle.ms: 0 would close"}},
 		{"too many partitions", "num.partitions: 10001", []string{"f.yaml:1: num.partitions: 10001 is more than a topic can be made with, which is 10000"}},
 		{"a dotted store's unknown key", "storage.stores.main.plugin: a\nstorage.stores.main.path: b", []string{`f.yaml:2: storage.stores: store main has the unknown key "path"`}},
+		{"a store's name with a dot", "storage.stores: {ma.in: {plugin: a}}", []string{`f.yaml:1: storage.stores: store ma has the unknown key "in"; a store has plugin and config, and the plugin's own keys go below config; a store's name is made of small letters, digits and dashes, without dots`}},
 		{"a dotted store twice", "storage.stores.main.plugin: a\nstorage: {stores: {main: {config: {}}}}", []string{"f.yaml:2: storage.stores is set twice"}},
 		{"twice", "log.level: info\nlog: {level: debug}", []string{"f.yaml:2: log.level is set twice, first at line 1"}},
 		{"the same key twice", "node.id: 1\nnode.id: 2", []string{"f.yaml:2: not valid YAML"}},

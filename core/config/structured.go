@@ -161,7 +161,11 @@ func (s *storeParts) part(key string, e *ast.MappingValueNode) error {
 		}
 		return s.set(own, value, line)
 	default:
-		return &positioned{line, fmt.Sprintf("store %s has the unknown key %q; a store has plugin and config, and the plugin's own keys go below config", s.name, key)}
+		hint := ""
+		if _, err := mappingOf(e.Value); err == nil {
+			hint = "; a store's name is made of small letters, digits and dashes, without dots"
+		}
+		return &positioned{line, fmt.Sprintf("store %s has the unknown key %q; a store has plugin and config, and the plugin's own keys go below config%s", s.name, key, hint)}
 	}
 	return nil
 }
