@@ -13,6 +13,7 @@ const gatherFor = 10 * time.Second
 const (
 	aboutCalls   = "store calls failed; they are repeated"
 	aboutOpening = "logs were opened again"
+	aboutRefusal = "appends were refused"
 	aboutDeletes = "logs could not be deleted; trying again"
 )
 

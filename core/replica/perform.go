@@ -245,6 +245,9 @@ func (s *Shard) notice(r *replica, n *partition.Notice) {
 	case partition.NoticeMayHaveLost:
 		log.Warn("records at the end may be missing: "+n.Text, "from", n.From)
 	case partition.NoticeRefused:
+		if s.gathered(r, aboutRefusal, slog.Any("err", n.Err)) {
+			return
+		}
 		log.Warn("appends refused: "+n.Text, "from", n.From, "to", n.To)
 	case partition.NoticeFailed:
 		if s.gathered(r, aboutCalls, slog.Any("err", n.Err)) {
