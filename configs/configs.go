@@ -1,6 +1,3 @@
-// Package configs carries the configuration files that are published with the
-// broker, so that the program can print them and tests can load them. It owns
-// the files and nothing else.
 package configs
 
 import _ "embed"

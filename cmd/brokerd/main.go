@@ -1,5 +1,3 @@
-// Command brokerd is a message broker that speaks the Kafka protocol, and the
-// tools to work with it and any other cluster that does.
 package main
 
 import (
