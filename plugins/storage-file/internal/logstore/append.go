@@ -227,9 +227,7 @@ func (l *log) write(g *group) error {
 	if err := l.markDirty(g); err != nil {
 		return l.writeError("mark the log as written", err)
 	}
-	if err := l.refreshHintSometimes(); err != nil {
-		return l.writeError("note the recovery point", err)
-	}
+	l.refreshHintSometimes()
 	if l.rollDue(&group{leo: l.leo, newest: -1}, g.appends[0]) {
 		if err := l.roll(); err != nil {
 			return l.writeError("roll the log", err)

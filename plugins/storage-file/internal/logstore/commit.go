@@ -289,14 +289,17 @@ func (l *log) refreshHint() error {
 // damage above it is taken for a write that was under way, and cut.
 const hintEvery = 200 * time.Millisecond
 
-// refreshHintSometimes is refreshHint, unless that was done a moment ago.
-func (l *log) refreshHintSometimes() error {
+// refreshHintSometimes moves the recovery point in the hint, unless that was done
+// a moment ago. It is not needed: where it fails, the point stays where it was.
+func (l *log) refreshHintSometimes() {
 	now := l.store.now()
-	if since := now.Sub(l.hintedAt); since >= 0 && since < hintEvery {
-		return nil
+	if since := now.Sub(l.hintedAt); since >= 0 && since < hintEvery || l.durableNow() == l.hinted {
+		return
 	}
 	l.hintedAt = now
-	return l.refreshHint()
+	if err := l.writeHint(l.epochs, false); err != nil {
+		l.store.logger.Debug("recovery point not noted", "path", l.dir, "err", err)
+	}
 }
 
 // failUnlessRetry is fail, except where a file could not be opened for want of

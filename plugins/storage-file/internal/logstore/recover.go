@@ -181,8 +181,7 @@ func (r *recovery) dropTrimmed() error {
 // openSegments opens each segment: trusting it, by its index, or verified batch
 // by batch.
 func (r *recovery) openSegments() error {
-	for i := 0; i < len(r.bases); i++ { // a rescue adds to them
-		base := r.bases[i]
+	for i, base := range r.bases {
 		if base != r.next {
 			if done, err := r.jump(i, base); done || err != nil {
 				return err
@@ -192,12 +191,10 @@ func (r *recovery) openSegments() error {
 		r.segs = append(r.segs, seg)
 		last := i == len(r.bases)-1
 		if !last && r.bases[i+1] <= r.scanFrom || last && r.clean {
-			if trusted, err := r.trust(seg, i, last); trusted || err != nil {
-				if err != nil {
-					return err
-				}
-				continue
+			if err := r.trust(seg, last); err != nil {
+				return err
 			}
+			continue
 		}
 		if done, err := r.verify(seg, i); done || err != nil {
 			return err
@@ -228,21 +225,19 @@ func (r *recovery) jump(i int, base int64) (done bool, err error) {
 }
 
 // trust takes a segment as it was left, with its index from the files, or built
-// again from the headers. Its bytes are checked when they are read. It reports
-// false where the next segment begins inside of it, for a reason that is not
-// known.
-func (r *recovery) trust(seg *segment.Segment, i int, last bool) (bool, error) {
+// again from the headers. Its bytes are checked when they are read.
+func (r *recovery) trust(seg *segment.Segment, last bool) error {
 	bytes := r.sizes[seg.Base()]
 	interval := r.l.interval()
 	if !last {
 		sum, err := seg.ReadSummary(bytes)
 		if vfs.NoDescriptors(err) {
-			return false, err
+			return err
 		}
 		if err != nil {
 			x, buildErr := seg.Build(bytes, interval, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone})
 			if buildErr != nil && !isDamage(buildErr) {
-				return false, buildErr
+				return buildErr
 			}
 			sum = x.Summary
 			if buildErr != nil {
@@ -252,35 +247,21 @@ func (r *recovery) trust(seg *segment.Segment, i int, last bool) (bool, error) {
 				r.l.store.logger.Warn("index not written, it will be built again", "path", r.l.dir, "err", err)
 			}
 		}
-		if next := r.bases[i+1]; sum.Next > next {
-			// What is behind damage was given the next segment; see rescue.
-			h, ok := holeIn(r.holes, next-1, next)
-			if !ok {
-				return false, nil
-			}
-			sum.Next, sum.Gapped = max(h.From, seg.Base()), true
-		}
 		seg.Seal(sum, nil)
 		r.index = segment.Index{Summary: sum}
 		r.next = sum.Next
-		return true, nil
+		return nil
 	}
 	x, err := seg.ReadIndex(bytes)
 	if vfs.NoDescriptors(err) {
-		return false, err
+		return err
 	}
 	if err != nil {
 		if x, err = seg.Build(bytes, interval, segment.Chain{Next: seg.Base(), Gaps: true, Epoch: epochNone}); err != nil && !isDamage(err) {
-			return false, err
+			return err
 		}
 		if err != nil {
 			// Damage below the recovery point: it stays, and a new segment follows.
-			var d *segment.Damage
-			errors.As(err, &d)
-			r.index = x
-			if rescued, err := r.rescue(seg, i, d); rescued || err != nil {
-				return rescued, err
-			}
 			sum := x.Summary
 			sum.Bytes, sum.Gapped = bytes, true
 			seg.Seal(sum, nil)
@@ -288,12 +269,12 @@ func (r *recovery) trust(seg *segment.Segment, i int, last bool) (bool, error) {
 			r.tailDamaged = true
 			r.index = segment.Index{Summary: sum}
 			r.next = r.point
-			return true, nil
+			return nil
 		}
 	}
 	seg.Trust(bytes) // what is appended from here on
 	r.index, r.next = x, x.Next
-	return true, nil
+	return nil
 }
 
 // verify checks every batch of the segment, the i-th, and cuts or marks what is
@@ -318,9 +299,16 @@ func (r *recovery) verify(seg *segment.Segment, i int) (done bool, err error) {
 		return false, fmt.Errorf("stat segment %d: %w", seg.Base(), err)
 	}
 	w := segment.NewWalk(seg.File(), 0, r.sizes[seg.Base()], chain)
+	skipped := false
 	for {
 		var info recordbatch.Info
-		if info, _, err = w.Next(); err != nil {
+		if info, _, err = w.Next(); isDamage(err) && x.Next < r.point {
+			if passed, ok := r.pass(w, err); ok {
+				info, err, skipped = passed, nil, true
+				info.MaxTimestamp = x.MaxTimestamp // its own is not to be believed
+			}
+		}
+		if err != nil {
 			break
 		}
 		x.Add(info, r.l.interval(), modified.UnixMilli())
@@ -331,7 +319,9 @@ func (r *recovery) verify(seg *segment.Segment, i int) (done bool, err error) {
 	var damage *segment.Damage
 	switch {
 	case eof(err):
-		seg.Trust(0)
+		if !skipped { // otherwise each read checks
+			seg.Trust(0)
+		}
 		if i < len(r.bases)-1 {
 			r.sealScanned(seg, &x)
 		}
@@ -341,68 +331,20 @@ func (r *recovery) verify(seg *segment.Segment, i int) (done bool, err error) {
 	case x.Next >= r.point:
 		return true, r.cutAt(seg, i, damage)
 	}
-	if rescued, err := r.rescue(seg, i, damage); rescued || err != nil {
-		return false, err
-	}
 	return r.keepDamage(seg, i, damage)
 }
 
-// rescue gives the batches behind damage below the recovery point a segment of
-// their own, which is opened next, so that only what is damaged is lost. The
-// damaged segment keeps all its bytes. It reports false when no batch is behind
-// the damage. A crash before the new segment has its name leaves nothing; after
-// it, the next opening finds the same.
-func (r *recovery) rescue(seg *segment.Segment, i int, d *segment.Damage) (bool, error) {
-	if err := seg.Acquire(); err != nil {
-		return false, err
+// pass goes past a batch below the recovery point whose records are damaged: its
+// header is whole, follows what is before it, and is followed by a whole batch.
+// It becomes a hole, and nothing behind it is touched.
+func (r *recovery) pass(w *segment.Walk, damage error) (recordbatch.Info, bool) {
+	info, ok := w.Pass()
+	if !ok {
+		return info, false
 	}
-	defer seg.Release()
-	limit := r.sizes[seg.Base()]
-	chain := segment.Chain{Next: d.Offset + 1, Gaps: true, Epoch: lastEpoch(r.epochs), EpochOf: r.epochOf}
-	if len(r.epochs) > 0 && r.epochs[len(r.epochs)-1].Start > d.Offset {
-		chain.Epoch = epochNone
-	}
-	pos, first, found, err := segment.Resync(seg.File(), d.Pos+1, limit, chain)
-	if err != nil || !found || i+1 < len(r.bases) && r.bases[i+1] < first.BaseOffset {
-		return false, err
-	}
-	if known := i+1 < len(r.bases) && r.bases[i+1] == first.BaseOffset; !known {
-		if err := seg.RemoveIndex(); err != nil { // it tells of what is in the new segment too
-			return false, err
-		}
-		if err := r.copyTail(seg, pos, limit-pos, first.BaseOffset); err != nil {
-			return false, fmt.Errorf("save the batches behind damage: %w", err)
-		}
-		r.bases = slices.Insert(r.bases, i+1, first.BaseOffset)
-		r.sizes[first.BaseOffset] = limit - pos
-	}
-	r.l.store.logger.Error("damage below the recovery point; the batches behind it have a segment of their own now",
-		"path", r.l.dir, "offset", d.Offset, "up_to", first.BaseOffset, "err", d.Reason)
-	sum := r.index.Summary
-	sum.Bytes, sum.Gapped = limit, true
-	seg.Seal(sum, nil)
-	r.index.Summary = sum
-	r.hole(d.Offset, first.BaseOffset)
-	r.next, r.changed = first.BaseOffset, true
-	return true, nil
-}
-
-// copyTail writes a part of a segment's file, durably, as a segment.
-func (r *recovery) copyTail(seg *segment.Segment, pos, bytes, base int64) error {
-	fresh, err := segment.CreateCleaned(r.fs, r.l.dir, base)
-	if err != nil {
-		return err
-	}
-	defer fresh.Retire() // it is opened again as any other
-	defer fresh.Release()
-	if err := copyFile(fresh.File(), seg.File(), pos, bytes, 0); err != nil {
-		return err
-	}
-	if err := fresh.File().Sync(); err != nil {
-		return err
-	}
-	name := r.path(segment.Name(base, segment.LogSuffix))
-	return r.fs.Rename(name+segment.CleanedSuffix, name)
+	r.hole(info.BaseOffset, info.LastOffset+1)
+	r.l.store.logger.Error("damage below the recovery point", "path", r.l.dir, "offset", info.BaseOffset, "up_to", info.LastOffset+1, "err", damage)
+	return info, true
 }
 
 func (r *recovery) sealScanned(seg *segment.Segment, x *segment.Index) {

@@ -111,6 +111,24 @@ func (w *Walk) NextHeader() (recordbatch.Info, error) {
 	return info, w.step(info)
 }
 
+// Pass goes past a batch whose records are damaged, where its header can be
+// believed: it follows the chain, and a whole batch, its CRC right, follows it in
+// offset and in place. It reports false, and goes nowhere, otherwise.
+func (w *Walk) Pass() (recordbatch.Info, bool) {
+	info, err := w.header(headersBytes)
+	if err != nil {
+		return info, false
+	}
+	chain := w.chain
+	if chain.Check(info) != nil {
+		return info, false
+	}
+	if _, _, err := NewWalk(w.r, w.pos+int64(info.Bytes), w.limit, chain).Next(); err != nil {
+		return info, false
+	}
+	return info, w.step(info) == nil
+}
+
 func (w *Walk) step(info recordbatch.Info) error {
 	if err := w.chain.Check(info); err != nil {
 		return w.damage(err, false)
