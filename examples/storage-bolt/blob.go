@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"regexp"
 
 	"github.com/brokerd/brokerd/sdk/storage"
 )
@@ -21,7 +20,7 @@ func (s *store) PutBlob(_ context.Context, id storage.Handle, name string, b sto
 			return err
 		}
 		switch {
-		case !validBlobName(name):
+		case !storage.ValidBlobName(name):
 			return storage.Errorf(storage.ErrInvalid, "%q cannot name a blob", name)
 		case len(b.Data) > storage.MaxBlobBytes:
 			return storage.Errorf(storage.ErrInvalid, "a blob of %d bytes; at most %d fit", len(b.Data), storage.MaxBlobBytes)
@@ -36,7 +35,7 @@ func (s *store) PutBlob(_ context.Context, id storage.Handle, name string, b sto
 
 // GetBlob implements storage.Store.
 func (s *store) GetBlob(_ context.Context, id storage.Handle, name string) (b storage.Blob, found bool, err error) {
-	if !validBlobName(name) {
+	if !storage.ValidBlobName(name) {
 		return storage.Blob{}, false, storage.Errorf(storage.ErrInvalid, "%q cannot name a blob", name)
 	}
 	err = s.view(id, func(l logBucket) error {
@@ -68,7 +67,3 @@ func (l logBucket) dropBlobsAhead(end int64) error {
 	}
 	return nil
 }
-
-func validBlobName(name string) bool { return blobName.MatchString(name) }
-
-var blobName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)

@@ -171,6 +171,24 @@ type Store interface {
 // MaxBlobBytes bounds a blob.
 const MaxBlobBytes = 16 << 20
 
+// maxBlobName is how many characters a blob's name has at most.
+const maxBlobName = 32
+
+// ValidBlobName reports whether name matches [a-z][a-z0-9-]{0,31}.
+func ValidBlobName(name string) bool {
+	if name == "" || len(name) > maxBlobName {
+		return false
+	}
+	for i := range len(name) {
+		letter := 'a' <= name[i] && name[i] <= 'z'
+		other := '0' <= name[i] && name[i] <= '9' || name[i] == '-'
+		if !letter && (i == 0 || !other) {
+			return false
+		}
+	}
+	return true
+}
+
 // LogID names a log for ever: the topic's ID and the partition. A topic that is
 // deleted and made again has another ID.
 type LogID struct {

@@ -7,9 +7,6 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// maxBlobName is the length of the longest name of a blob.
-const maxBlobName = 32
-
 // PutBlob implements storage.Store.
 func (s *Store) PutBlob(_ context.Context, id storage.Handle, name string, b storage.Blob) error {
 	return s.do(s.op(OpPutBlob, id, b.Offset, len(b.Data)), func() error {
@@ -18,7 +15,7 @@ func (s *Store) PutBlob(_ context.Context, id storage.Handle, name string, b sto
 			return err
 		}
 		switch {
-		case !validBlobName(name):
+		case !storage.ValidBlobName(name):
 			return storage.Errorf(storage.ErrInvalid, "%q cannot name a blob", name)
 		case len(b.Data) > storage.MaxBlobBytes:
 			return storage.Errorf(storage.ErrInvalid, "a blob of %d bytes; at most %d fit", len(b.Data), storage.MaxBlobBytes)
@@ -45,7 +42,7 @@ func (s *Store) GetBlob(_ context.Context, id storage.Handle, name string) (stor
 		if err != nil {
 			return err
 		}
-		if !validBlobName(name) {
+		if !storage.ValidBlobName(name) {
 			return storage.Errorf(storage.ErrInvalid, "%q cannot name a blob", name)
 		}
 		blob, found = h.log.disk.blobs[name]
@@ -56,19 +53,4 @@ func (s *Store) GetBlob(_ context.Context, id storage.Handle, name string) (stor
 		return storage.Blob{}, false, err
 	}
 	return storage.Blob{Offset: blob.Offset, Data: bytes.Clone(blob.Data)}, true, nil
-}
-
-// validBlobName says whether name matches [a-z][a-z0-9-]{0,31}.
-func validBlobName(name string) bool {
-	if name == "" || len(name) > maxBlobName {
-		return false
-	}
-	for i := range len(name) {
-		letter := 'a' <= name[i] && name[i] <= 'z'
-		other := '0' <= name[i] && name[i] <= '9' || name[i] == '-'
-		if !letter && (i == 0 || !other) {
-			return false
-		}
-	}
-	return true
 }

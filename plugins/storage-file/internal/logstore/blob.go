@@ -16,27 +16,11 @@ import (
 )
 
 const (
-	blobNameMax = 32
 	// blobOffsetBytes lead a blob's payload: the offset that it describes.
 	blobOffsetBytes = 8
 	// frameHeadBytes lead the payload in a sealed file.
 	frameHeadBytes = 12
 )
-
-// validBlobName says whether name matches [a-z][a-z0-9-]{0,31}.
-func validBlobName(name string) bool {
-	if name == "" || len(name) > blobNameMax {
-		return false
-	}
-	for i := range len(name) {
-		letter := 'a' <= name[i] && name[i] <= 'z'
-		other := '0' <= name[i] && name[i] <= '9' || name[i] == '-'
-		if !letter && (i == 0 || !other) {
-			return false
-		}
-	}
-	return true
-}
 
 func (l *log) blobPath(name string) string {
 	return path.Join(l.dir, blobsName, name+blobSuffix)
@@ -49,7 +33,7 @@ func (s *Store) PutBlob(ctx context.Context, h storage.Handle, name string, b st
 		return err
 	}
 	switch {
-	case !validBlobName(name):
+	case !storage.ValidBlobName(name):
 		return storage.Errorf(storage.ErrInvalid, "%q cannot name a blob", name)
 	case len(b.Data) > storage.MaxBlobBytes:
 		return storage.Errorf(storage.ErrInvalid, "a blob of %d bytes; at most %d fit", len(b.Data), storage.MaxBlobBytes)
@@ -94,7 +78,7 @@ func (s *Store) GetBlob(ctx context.Context, h storage.Handle, name string) (sto
 	var blob storage.Blob
 	found := false
 	err := s.viewed(ctx, h, func(l *log, v *view) error {
-		if !validBlobName(name) {
+		if !storage.ValidBlobName(name) {
 			return storage.Errorf(storage.ErrInvalid, "%q cannot name a blob", name)
 		}
 		p, err := sealed.Read(s.fs, l.blobPath(name), blobKind, blobOffsetBytes+storage.MaxBlobBytes)
