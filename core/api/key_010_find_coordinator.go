@@ -12,7 +12,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
-	"github.com/brokerd/brokerd/core/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -27,7 +26,7 @@ func (h *Handler) findCoordinator(ctx context.Context, from caller, req *kmsg.Fi
 	resp.NodeID = int32(model.NoNode)
 	switch {
 	case req.CoordinatorType == coordinatorGroup && !h.may(ctx, from, security.OpDescribe, security.Group, req.CoordinatorKey):
-		resp.ErrorCode = wire.CodeGroupAuthorization
+		resp.ErrorCode = h.code(model.ErrGroupAuthorization)
 		return resp
 	case req.CoordinatorType == coordinatorTransaction && !h.may(ctx, from, security.OpDescribe, security.TransactionalID, req.CoordinatorKey):
 		resp.ErrorCode = h.code(model.ErrTransactionalIDAuth)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
-	"github.com/brokerd/brokerd/core/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -34,7 +33,7 @@ func (h *Handler) initProducerID(ctx context.Context, from caller, req *kmsg.Ini
 		h.log.Warn("allocate producer IDs", "err", err)
 		// The one code that every client takes as passing without looking for
 		// a coordinator, which an idempotent producer does not have.
-		resp.ErrorCode = wire.CodeCoordinatorLoading
+		resp.ErrorCode = h.code(model.ErrCoordinatorLoading)
 		return resp
 	}
 	resp.ProducerID, resp.ProducerEpoch = id, 0

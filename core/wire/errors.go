@@ -16,8 +16,6 @@ const (
 	CodeNone    Code = 0
 	CodeUnknown Code = -1
 	// Those below are decided at the edge alone.
-	CodeCoordinatorLoading      Code = 14
-	CodeGroupAuthorization      Code = 30
 	CodeMismatchedEndpointType  Code = 114
 	CodeUnsupportedEndpointType Code = 115
 	CodeRebootstrapRequired     Code = 129
@@ -39,13 +37,23 @@ func errorRows() []errorRow {
 		{model.ErrNotLeaderOrFollower, 6},
 		{model.ErrRequestTimedOut, 7},
 		{model.ErrMessageTooLarge, 10},
+		{model.ErrOffsetMetadataTooLarge, 12},
+		{model.ErrCoordinatorLoading, 14},
 		{model.ErrCoordinatorNotAvailable, 15},
+		{model.ErrNotCoordinator, 16},
 		{model.ErrInvalidTopic, 17},
 		{model.ErrRecordListTooLarge, 18},
 		{model.ErrNotEnoughReplicas, 19},
 		{model.ErrNotEnoughReplicasAfter, 20},
 		{model.ErrInvalidRequiredAcks, 21},
+		{model.ErrIllegalGeneration, 22},
+		{model.ErrInconsistentProtocol, 23},
+		{model.ErrInvalidGroupID, 24},
+		{model.ErrUnknownMemberID, 25},
+		{model.ErrInvalidSessionTimeout, 26},
+		{model.ErrRebalanceInProgress, 27},
 		{model.ErrTopicAuthorization, 29},
+		{model.ErrGroupAuthorization, 30},
 		{model.ErrClusterAuthorization, 31},
 		{model.ErrInvalidTimestamp, 32},
 		{model.ErrUnsupportedVersion, 35},
@@ -65,6 +73,8 @@ func errorRows() []errorRow {
 		{model.ErrStorage, 56},
 		{model.ErrLogDirNotFound, 57},
 		{model.ErrUnknownProducerID, 59},
+		{model.ErrNonEmptyGroup, 68},
+		{model.ErrGroupIDNotFound, 69},
 		{model.ErrFetchSessionNotFound, 70},
 		{model.ErrInvalidFetchEpoch, 71},
 		{model.ErrListenerNotFound, 72},
@@ -72,6 +82,10 @@ func errorRows() []errorRow {
 		{model.ErrUnknownLeaderEpoch, 75},
 		{model.ErrUnsupportedCompression, 76},
 		{model.ErrOffsetNotAvailable, 78},
+		{model.ErrMemberIDRequired, 79},
+		{model.ErrGroupMaxSize, 81},
+		{model.ErrFencedInstanceID, 82},
+		{model.ErrGroupSubscribed, 86},
 		{model.ErrInvalidRecord, 87},
 		{model.ErrUnstableOffset, 88},
 		{model.ErrThrottlingQuota, 89},
@@ -79,6 +93,7 @@ func errorRows() []errorRow {
 		{model.ErrInconsistentTopicID, 103},
 		{model.ErrTransactionalIDNotFound, 105},
 		{model.ErrFetchSessionTopicID, 106},
+		{model.ErrStaleMemberEpoch, 113},
 		// A deadline, or a broker that stops, leaves the outcome unknown: the
 		// retriable code says so. It must not be UNKNOWN_SERVER_ERROR, which
 		// makes idempotent producers write twice.

@@ -150,7 +150,6 @@ func TestCode(t *testing.T) {
 
 func TestCodesWithoutSentinel(t *testing.T) {
 	for code, want := range map[Code]*kerr.Error{
-		CodeCoordinatorLoading:      kerr.CoordinatorLoadInProgress,
 		CodeMismatchedEndpointType:  kerr.MismatchedEndpointType,
 		CodeUnsupportedEndpointType: kerr.UnsupportedEndpointType,
 		CodeRebootstrapRequired:     kerr.RebootstrapRequired,
