@@ -1,0 +1,279 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// slotsMax is how many clients are at work at a time, whatever the machine.
+	slotsMax = 2
+	// askTimeout bounds what the harness itself asks of a broker.
+	askTimeout = 30 * time.Second
+	// pollEvery is how often eventually looks.
+	pollEvery = 20 * time.Millisecond
+)
+
+// suite is what all tests share. TestMain makes it.
+var suite *matrix
+
+// matrix is one run of the tests. It may be used by several at once.
+type matrix struct {
+	dir        string // removed at the end
+	bootstrap  string // the broker that is there, or empty
+	executable func() (string, error)
+	shared     func() (*broker, error) // for all cases that leave the broker alone
+	godriver   func() (string, error)
+	slots      chan struct{}
+	table      table
+}
+
+func TestMain(m *testing.M) {
+	bootstrap := flag.String("bootstrap", "", "host:port of a broker to use instead of a brokerd of the tests' own")
+	flag.Parse()
+	os.Exit(runMatrix(m, *bootstrap))
+}
+
+func runMatrix(m *testing.M, bootstrap string) int {
+	dir, err := os.MkdirTemp("", "brokerd-clients-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	suite = &matrix{dir: dir, bootstrap: bootstrap, slots: make(chan struct{}, slotsMax)}
+	suite.executable = sync.OnceValues(func() (string, error) {
+		return goBuild(".", filepath.Join(dir, "brokerd"), "github.com/brokerd/brokerd/cmd/brokerd")
+	})
+	suite.godriver = sync.OnceValues(func() (string, error) {
+		return goBuild("drivers/go", filepath.Join(dir, "godriver"), ".")
+	})
+	started := false
+	suite.shared = sync.OnceValues(func() (*broker, error) {
+		started = true
+		return startBroker(filepath.Join(dir, "shared"))
+	})
+	code := m.Run()
+	if started {
+		if b, err := suite.shared(); err == nil {
+			if err := b.stop(); err != nil {
+				fmt.Fprintf(os.Stderr, "the shared broker: %v\n%s\n", err, b.tail())
+				code = 1
+			}
+		}
+	}
+	suite.table.print(os.Stdout)
+	return code
+}
+
+// goBuild builds a program in the given folder's module.
+func goBuild(dir, path, pkg string) (string, error) {
+	cmd := exec.Command("go", "build", "-o", path, pkg)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return path, nil
+}
+
+// tool asks scripts/tools for something to be installed, and returns what it
+// prints.
+func tool(name string) (string, error) {
+	cmd := exec.Command("bash", "../../scripts/tools", name)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("scripts/tools %s: %w\n%s", name, err, errs.String())
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// run is one case of one client: a test that remembers why it failed.
+type run struct {
+	*testing.T
+	// addr is where the shared broker is. A case that needs a broker of its own asks
+	// ownBroker.
+	addr string
+
+	mu     sync.Mutex
+	why    string
+	result string // pass unless set
+}
+
+// Errorf fails the case and goes on.
+func (r *run) Errorf(format string, args ...any) {
+	r.Helper()
+	r.fail(fmt.Sprintf(format, args...))
+	r.T.Errorf(format, args...)
+}
+
+// Fatalf fails the case and ends it. It is for the test's own goroutine.
+func (r *run) Fatalf(format string, args ...any) {
+	r.Helper()
+	r.fail(fmt.Sprintf(format, args...))
+	r.T.Fatalf(format, args...)
+}
+
+// Fatal fails the case and ends it.
+func (r *run) Fatal(args ...any) {
+	r.Helper()
+	r.fail(fmt.Sprint(args...))
+	r.T.Fatal(args...)
+}
+
+func (r *run) fail(why string) { r.end(resultFail, why) }
+
+// none ends a case of something that the client does not have.
+func (r *run) none(why string) {
+	r.end(resultNone, why)
+	r.SkipNow()
+}
+
+// notRun ends a case that the given broker cannot be put through.
+func (r *run) notRun(why string) {
+	r.end(resultNotRun, why)
+	r.SkipNow()
+}
+
+// end keeps the first word on how the case ended.
+func (r *run) end(result, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.result == "" {
+		r.result, r.why = result, why
+	}
+}
+
+// client runs f, which runs the cases of one client or tool, beside at most one
+// other client.
+func (m *matrix) client(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		m.slots <- struct{}{}
+		defer func() { <-m.slots }()
+		f(t)
+	})
+}
+
+// runCase runs one case as a test and puts its row into the table.
+func (m *matrix) runCase(t *testing.T, client, version, name string, f func(r *run)) {
+	t.Run(name, func(t *testing.T) {
+		r := &run{T: t}
+		began := time.Now()
+		defer func() {
+			if t.Failed() {
+				r.end(resultFail, "see the log") // a failure that did not come by Errorf
+			}
+			r.end(resultPass, "")
+			m.table.add(row{client: client, version: version, name: name, result: r.result, why: r.why, took: time.Since(began)})
+		}()
+		addr, err := m.addr()
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.addr = addr
+		f(r)
+	})
+}
+
+// addr is where the broker is that the cases share.
+func (m *matrix) addr() (string, error) {
+	if m.bootstrap != "" {
+		return m.bootstrap, nil
+	}
+	b, err := m.shared()
+	if err != nil {
+		return "", err
+	}
+	return b.addr(), nil
+}
+
+// within is a context that ends with the test or after the given time.
+func (r *run) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(r.Context(), d)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// eventually calls f until it returns nil, and is the one place where tests wait
+// for what they cannot be told of. Its error is f's last one, and why it was given
+// up.
+func eventually(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("given up (%w), the last answer was: %w", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// client is a franz-go client that is closed when the case ends.
+func (r *run) client(addr string, opts ...kgo.Opt) *kgo.Client {
+	r.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(c.Close)
+	return c
+}
+
+// admin is a franz-go client for administration.
+func (r *run) admin(addr string) *kadm.Client {
+	r.Helper()
+	return kadm.NewClient(r.client(addr))
+}
+
+// topic makes a topic with a name of its own, whose records never go by age.
+func (r *run) topic(addr, prefix string, partitions int32) string {
+	r.Helper()
+	name := fmt.Sprintf("%s-%08x", prefix, rand.Uint32())
+	forever := "-1"
+	_, err := r.admin(addr).CreateTopic(r.within(askTimeout), partitions, -1, map[string]*string{"retention.ms": &forever}, name)
+	if err != nil {
+		r.Fatalf("create topic %s: %v", name, err)
+	}
+	return name
+}
+
+// The ports of brokers: below those that kernels give to outgoing connections. A
+// client that dials a broker between two of its lives could be given the broker's
+// own port otherwise, be connected to itself, and keep the broker from coming
+// back.
+const (
+	portMin = 10_000
+	portMax = 30_000
+)
+
+// freePort finds a port on loopback that nobody listens on.
+func freePort() (int, error) {
+	for range 100 {
+		port := portMin + rand.IntN(portMax-portMin)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
+}
