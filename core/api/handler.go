@@ -83,6 +83,7 @@ type Deps struct {
 	Partitions model.Partitions
 	Controller Controller
 	Metadata   Metadata
+	Groups     Groups
 	Authorizer security.Authorizer
 	Events     Events
 	Logger     *slog.Logger
