@@ -418,6 +418,25 @@ func (c *cluster) Trim(_ context.Context, qs []model.TrimQuery) []model.TrimAnsw
 	return out
 }
 
+func (c *cluster) Producers(_ context.Context, ps []model.Partition) []model.ProducersAnswer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]model.ProducersAnswer, len(ps))
+	for i, p := range ps {
+		if _, err := c.log(p); err != nil {
+			out[i].Err = err
+			continue
+		}
+		for _, a := range c.appends {
+			if a.Partition == p && a.Batch.ProducerID >= 0 {
+				out[i].Producers = append(out[i].Producers, model.ProducerState{
+					ID: a.Batch.ProducerID, Epoch: a.Batch.ProducerEpoch, LastSequence: a.Batch.BaseSequence, LastTimestamp: a.Batch.MaxTimestamp})
+			}
+		}
+	}
+	return out
+}
+
 func (c *cluster) Directories(context.Context) []model.Directory {
 	return []model.Directory{{
 		Name: "default", Plugin: "mem", TotalBytes: 1000, FreeBytes: 400,

@@ -155,6 +155,20 @@ type TrimAnswer struct {
 	Err          error
 }
 
+// ProducerState is what a partition knows of one idempotent producer. (KIP-664)
+type ProducerState struct {
+	ID            int64
+	Epoch         int16
+	LastSequence  int32
+	LastTimestamp int64 // the greatest of its last batch in milliseconds, or -1
+}
+
+// ProducersAnswer is the idempotent producers that one partition knows.
+type ProducersAnswer struct {
+	Producers []ProducerState
+	Err       error
+}
+
 // ReplicaStatus describes one replica on this broker.
 type ReplicaStatus struct {
 	Partition     Partition
@@ -198,6 +212,8 @@ type Partitions interface {
 	EpochEnds(ctx context.Context, qs []EpochQuery) []EpochAnswer
 	// Trim returns after the trims are durable.
 	Trim(ctx context.Context, qs []TrimQuery) []TrimAnswer
+	// Producers answers in the order of the partitions.
+	Producers(ctx context.Context, ps []Partition) []ProducersAnswer
 	// Directories describes the stores and all replicas in them.
 	Directories(ctx context.Context) []Directory
 }

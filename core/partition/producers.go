@@ -36,6 +36,9 @@ type producerState struct {
 	// lastAppend is by this process's clock and is never taken from a batch: the
 	// timestamps of clients may be anything.
 	lastAppend time.Time
+	// maxTimestamp is the newest batch's, in milliseconds, or -1 where it is not
+	// known. It is shown, and decides nothing.
+	maxTimestamp int64
 }
 
 func (s *producerState) newest() *producerBatch { return &s.batches[s.n-1] }
@@ -94,6 +97,21 @@ func (p *producers) reset() {
 }
 
 func (p *producers) len() int { return len(p.byID) }
+
+// active are the producers that have a batch in the log or on its way there, the
+// idlest first.
+func (p *producers) active() []model.ProducerState {
+	out := make([]model.ProducerState, 0, len(p.byID))
+	for e := p.ends.next; e != &p.ends; e = e.next {
+		if e.state.n == 0 {
+			continue
+		}
+		out = append(out, model.ProducerState{
+			ID: e.id, Epoch: e.state.epoch, LastSequence: e.state.newest().lastSeq, LastTimestamp: e.state.maxTimestamp,
+		})
+	}
+	return out
+}
 
 // lastSequence is the sequence of a batch's last record; sequences wrap from
 // the greatest int32 to 0.
@@ -170,7 +188,7 @@ func (p *producers) advance(now time.Time, b *recordbatch.Info, logAppendTime in
 		last:      b.LastOffset,
 		timestamp: logAppendTime,
 	})
-	e.state.lastAppend = now
+	e.state.lastAppend, e.state.maxTimestamp = now, b.MaxTimestamp
 	p.touch(e)
 }
 

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"encoding/hex"
 	"errors"
 	"math"
 	"testing"
@@ -123,8 +124,9 @@ func TestSnapshotRoundTrip(t *testing.T) {
 		for range rapid.IntRange(0, 60).Draw(t, "batches") {
 			id := rapid.Int64Range(0, 15).Draw(t, "id")
 			seq := rapid.Int32Range(0, math.MaxInt32).Draw(t, "seq")
-			p.advance(epochZero.Add(-time.Duration(rapid.Int64Range(0, 1e6).Draw(t, "idle"))*time.Millisecond),
-				idempotent(id, int16(rapid.IntRange(0, 3).Draw(t, "epoch")), seq, rapid.Int64Range(0, 1e12).Draw(t, "base"), 1), rapid.Int64().Draw(t, "time"), nil)
+			b := idempotent(id, int16(rapid.IntRange(0, 3).Draw(t, "epoch")), seq, rapid.Int64Range(0, 1e12).Draw(t, "base"), 1)
+			b.MaxTimestamp = rapid.Int64().Draw(t, "stamp")
+			p.advance(epochZero.Add(-time.Duration(rapid.Int64Range(0, 1e6).Draw(t, "idle"))*time.Millisecond), b, rapid.Int64().Draw(t, "time"), nil)
 		}
 		q := newProducers(20)
 		if err := decodeProducers(q, epochZero, encodeProducers(p, epochZero, nil)); err != nil {
@@ -144,6 +146,40 @@ func TestSnapshotRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A snapshot of the first version is read; it tells no producer's last timestamp.
+func TestSnapshotOfVersion1(t *testing.T) {
+	old, err := hex.DecodeString("0001000000010000000000000001000200000000000005dc01000000030000000700000000000000040000000000000008000000000000000690422c21")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProducers(10)
+	if err := decodeProducers(p, epochZero, old); err != nil {
+		t.Fatal(err)
+	}
+	want := producerState{epoch: 2, n: 1, lastAppend: epochZero.Add(-1500 * time.Millisecond), maxTimestamp: -1}
+	want.batches[0] = producerBatch{firstSeq: 3, lastSeq: 7, base: 4, last: 8, timestamp: 6}
+	if got := p.byID[1]; p.len() != 1 || got.state != want {
+		t.Fatalf("read %+v", got)
+	}
+}
+
+// What a client is told of a producer is its newest batch's, and nothing where no
+// batch of it got into the log.
+func TestActiveProducers(t *testing.T) {
+	p := newProducers(10)
+	for i, stamp := range []int64{50, 40} {
+		b := idempotent(7, 3, int32(2*i), int64(2*i), 2)
+		b.MaxTimestamp = stamp
+		p.advance(epochZero, b, -1, nil)
+	}
+	p.advance(epochZero, idempotent(5, 0, 9, 4, 1), -1, nil)
+	p.refused(epochZero, idempotent(6, 0, 0, 5, 1))
+	want := []model.ProducerState{{ID: 7, Epoch: 3, LastSequence: 3, LastTimestamp: 40}, {ID: 5, LastSequence: 9}}
+	if diff := cmp.Diff(want, p.active()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func FuzzSnapshot(f *testing.F) {

@@ -11,7 +11,7 @@ import (
 // The producer snapshot, big-endian:
 //
 //	offset size
-//	     0    2  version              1
+//	     0    2  version              2
 //	     2    4  producers            n
 //	     6    .  n entries, idlest first
 //	   end    4  CRC-32C of all before it
@@ -20,7 +20,9 @@ import (
 //	     0    8  producer ID
 //	     8    2  producer epoch
 //	    10    8  idle time, in milliseconds, when the snapshot was taken
-//	    18    1  batches              1 to 5
+//	    18    8  max timestamp of the newest batch in milliseconds, or -1;
+//	             version 1 did not have it
+//	    26    1  batches              1 to 5
 //	batch:
 //	     0    4  first sequence
 //	     4    4  last sequence
@@ -28,9 +30,10 @@ import (
 //	    16    8  last offset
 //	    24    8  log append time in milliseconds, or -1
 const (
-	snapshotVersion    = 1
+	snapshotVersion    = 2
 	snapshotHeadBytes  = 6
-	snapshotEntryBytes = 19
+	snapshotEntryBytes = 27
+	snapshotStampBytes = 8 // of an entry, the max timestamp
 	snapshotBatchBytes = 32
 	snapshotTailBytes  = 4
 )
@@ -67,6 +70,7 @@ func appendProducer(b []byte, id int64, s *producerState, now time.Time) []byte 
 	b = binary.BigEndian.AppendUint64(b, uint64(id))
 	b = binary.BigEndian.AppendUint16(b, uint16(s.epoch))
 	b = binary.BigEndian.AppendUint64(b, uint64(max(0, now.Sub(s.lastAppend).Milliseconds())))
+	b = binary.BigEndian.AppendUint64(b, uint64(s.maxTimestamp))
 	b = append(b, s.n)
 	for i := range s.n {
 		batch := &s.batches[i]
@@ -91,14 +95,15 @@ func decodeProducers(p *producers, now time.Time, b []byte) error {
 	if crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) != sum {
 		return fmt.Errorf("%w: CRC mismatch", errSnapshot)
 	}
-	if v := binary.BigEndian.Uint16(body); v != snapshotVersion {
-		return fmt.Errorf("%w: version %d", errSnapshot, v)
+	version := binary.BigEndian.Uint16(body)
+	if version < 1 || version > snapshotVersion {
+		return fmt.Errorf("%w: version %d", errSnapshot, version)
 	}
 	left := binary.BigEndian.Uint32(body[2:])
 	rest := body[snapshotHeadBytes:]
 	var err error
 	for ; left > 0 && err == nil; left-- {
-		rest, err = decodeProducer(p, now, rest)
+		rest, err = decodeProducer(p, now, version, rest)
 	}
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("%w: %d bytes too many", errSnapshot, len(rest))
@@ -109,14 +114,21 @@ func decodeProducers(p *producers, now time.Time, b []byte) error {
 	return err
 }
 
-func decodeProducer(p *producers, now time.Time, b []byte) ([]byte, error) {
-	if len(b) < snapshotEntryBytes {
+func decodeProducer(p *producers, now time.Time, version uint16, b []byte) ([]byte, error) {
+	size := snapshotEntryBytes
+	if version == 1 {
+		size -= snapshotStampBytes
+	}
+	if len(b) < size {
 		return nil, fmt.Errorf("%w: it ends inside an entry", errSnapshot)
 	}
 	id := int64(binary.BigEndian.Uint64(b))
 	idle := int64(binary.BigEndian.Uint64(b[10:]))
-	s := producerState{epoch: int16(binary.BigEndian.Uint16(b[8:])), n: b[18]}
-	b = b[snapshotEntryBytes:]
+	s := producerState{epoch: int16(binary.BigEndian.Uint16(b[8:])), n: b[size-1], maxTimestamp: -1}
+	if version > 1 {
+		s.maxTimestamp = int64(binary.BigEndian.Uint64(b[18:]))
+	}
+	b = b[size:]
 	if s.n == 0 || s.n > producerBatches || len(b) < int(s.n)*snapshotBatchBytes || idle < 0 {
 		return nil, fmt.Errorf("%w: producer %d has %d batches in %d bytes", errSnapshot, id, s.n, len(b))
 	}

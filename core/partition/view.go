@@ -111,5 +111,11 @@ func (v *View) Latest(isolation model.IsolationLevel) (int64, error) {
 // EpochAt is the leader epoch of the record at offset, or NoEpoch.
 func (v *View) EpochAt(offset int64) model.LeaderEpoch { return v.epochs.at(offset) }
 
+// Producers are the idempotent producers that the log tells of, the idlest first,
+// and those whose first batch is on its way there. The slice is the caller's.
+// Nothing is known before the log was read, nor of a replica that does not lead:
+// ask Serving of the view. (KIP-664)
+func (m *Machine) Producers() []model.ProducerState { return m.producers.active() }
+
 // LastEpoch is the epoch of the last record, or NoEpoch.
 func (v *View) LastEpoch() model.LeaderEpoch { return v.epochs.last() }

@@ -89,6 +89,9 @@ func TestUnknownPartitionsAndStoresAreToldAtOnce(t *testing.T) {
 		if r := f.Trim(context.Background(), []model.TrimQuery{{Partition: c.p, Offset: -1}}); !errors.Is(r[0].Err, c.want) {
 			t.Errorf("trim of %s: %v, want %v", c.p, r[0].Err, c.want)
 		}
+		if r := f.Producers(context.Background(), []model.Partition{c.p}); !errors.Is(r[0].Err, c.want) {
+			t.Errorf("producers of %s: %v, want %v", c.p, r[0].Err, c.want)
+		}
 		if r := f.Offsets(context.Background(), []model.OffsetQuery{{Partition: c.p, Timestamp: -1, CurrentEpoch: -1}}); !errors.Is(r[0].Err, c.want) {
 			t.Errorf("offsets of %s: %v, want %v", c.p, r[0].Err, c.want)
 		}
@@ -217,6 +220,11 @@ func TestRestartKeepsRecordsAndProducers(t *testing.T) { // FR-57, FR-60
 			store.start(t)
 			g := start(t, store, c, testConfig(), nil)
 			g.t = t
+			known := g.Producers(t.Context(), []model.Partition{part(0)})[0]
+			want := []model.ProducerState{{ID: 7, LastSequence: int32(end) + 9, LastTimestamp: 1000}}
+			if known.Err != nil || !slices.Equal(known.Producers, want) {
+				t.Fatalf("producers after the restart: %+v, want %+v", known, want)
+			}
 			if r := send(g, int32(end)+8); r.Err != nil || r.BaseOffset != end+8 {
 				t.Fatalf("a repeat of sequence %d: %+v", end+8, r)
 			}

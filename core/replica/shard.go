@@ -18,6 +18,7 @@ type Input struct {
 	replica *replica
 	in      partition.Input
 	request *request
+	ask     *producersQuery
 	assign  *assignment
 	opened  *openedLog
 	stored  *appendCall
@@ -31,6 +32,7 @@ type inputKind int8
 const (
 	inputMachine   inputKind = iota // in, for replica's machine
 	inputRequest                    // request, for replica's machine
+	inputProducers                  // ask, of replica's machine
 	inputAssign                     // metadata says something about replica
 	inputRemove                     // metadata gave replica's log up: delete it
 	inputOpened                     // a log was opened, or not
@@ -169,6 +171,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.step(now, in.replica, in.in)
 	case inputRequest:
 		s.begin(now, in.replica, in.request)
+	case inputProducers:
+		in.ask.answer(in.replica)
 	case inputAssign:
 		s.assigned(now, in.replica, in.assign)
 	case inputRemove:
