@@ -56,6 +56,7 @@ type Node struct {
 	raftID   uint64
 
 	image    atomic.Pointer[image.Image]
+	reached  atomic.Pointer[reached]
 	leading  atomic.Bool
 	requests chan request
 	stopped  chan struct{}
@@ -381,6 +382,9 @@ func (n *Node) stop() {
 func (n *Node) ready() error {
 	for {
 		if err := n.maybeLead(); err != nil {
+			return err
+		}
+		if err := n.noteReached(); err != nil {
 			return err
 		}
 		n.release()

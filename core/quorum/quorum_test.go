@@ -111,6 +111,36 @@ func TestAcknowledgedIsThere(t *testing.T) {
 	}
 }
 
+// Status tells of what was acknowledged, and only while this node leads.
+func TestStatus(t *testing.T) {
+	n := open(t, testConfig(t))
+	if s, err := n.Status(); !errors.Is(err, model.ErrNotLeaderOrFollower) {
+		t.Errorf("before it runs: %+v, %v", s, err)
+	}
+	stop := start(t, n)
+	register(t, n)
+	before, err := n.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	createTopic(t, n, "orders")
+	after, err := n.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Leader != 1 || after.Epoch < 1 || after.Epoch != before.Epoch || after.HighWatermark <= before.HighWatermark ||
+		after.HighWatermark != n.Image().Offset+1 {
+		t.Errorf("status %+v after %+v, the image is at %d", after, before, n.Image().Offset)
+	}
+	if v := after.Voters; len(v) != 1 || v[0].ID != 1 || v[0].Directory != n.Identity().DirectoryID || v[0].LEO < after.HighWatermark {
+		t.Errorf("voters %+v", v)
+	}
+	stop()
+	if s, err := n.Status(); !errors.Is(err, model.ErrNotLeaderOrFollower) {
+		t.Errorf("after the end: %+v, %v", s, err)
+	}
+}
+
 // A broker that comes back with a new incarnation gets a later epoch, and what
 // it led gets a new leader epoch.
 func TestRegisterAgain(t *testing.T) {
