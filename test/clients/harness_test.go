@@ -128,6 +128,13 @@ func (r *run) Fatalf(format string, args ...any) {
 	r.T.Fatalf(format, args...)
 }
 
+// Error fails the case and goes on.
+func (r *run) Error(args ...any) {
+	r.Helper()
+	r.fail(fmt.Sprint(args...))
+	r.T.Error(args...)
+}
+
 // Fatal fails the case and ends it.
 func (r *run) Fatal(args ...any) {
 	r.Helper()
@@ -245,10 +252,13 @@ func (r *run) admin(addr string) *kadm.Client {
 	return kadm.NewClient(r.client(addr))
 }
 
+// newName is a name for a topic or group that nobody has.
+func (r *run) newName(prefix string) string { return fmt.Sprintf("%s-%08x", prefix, rand.Uint32()) }
+
 // topic makes a topic with a name of its own, whose records never go by age.
 func (r *run) topic(addr, prefix string, partitions int32) string {
 	r.Helper()
-	name := fmt.Sprintf("%s-%08x", prefix, rand.Uint32())
+	name := r.newName(prefix)
 	forever := "-1"
 	_, err := r.admin(addr).CreateTopic(r.within(askTimeout), partitions, -1, map[string]*string{"retention.ms": &forever}, name)
 	if err != nil {

@@ -1,0 +1,174 @@
+package clients
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// resumeAfterBroker: a member goes on at the commits after the broker was killed.
+func resumeAfterBroker(r *run, c *client, p program) {
+	resume(r, c, p, func(b *broker) error {
+		b.kill()
+		return b.start()
+	})
+}
+
+// resumeAfterPlugin: a member goes on at the commits after the plugins were killed.
+func resumeAfterPlugin(r *run, c *client, p program) {
+	resume(r, c, p, func(b *broker) error { return b.killPlugins(r.within(startTimeout)) })
+}
+
+// resume lets a member consume and commit, restarts something while no member is
+// there, and checks that another one goes on where the first stood.
+func resume(r *run, c *client, p program, restart func(*broker) error) {
+	b := r.ownBroker()
+	g := r.newGroup(b.addr(), p, r.topic(b.addr(), "resume", groupPartitions))
+	first := startTime()
+	produced := r.produce(b.addr(), g.topic, 0, first, "none")
+	m := g.join("before")
+	g.settle(settleTimeout, "one member")
+	g.waitRecords(len(produced))
+	g.leave(m)
+	before, err := g.commits(r.within(askTimeout), r.admin(b.addr()))
+	if err != nil {
+		r.Fatal(err)
+	}
+	if sum := sumOf(before); sum != int64(len(produced)) {
+		r.Fatalf("%d records are committed, want %d: %v", sum, len(produced), before)
+	}
+
+	produced = append(produced, r.produce(b.addr(), g.topic, len(produced), first, "none")...)
+	if err := restart(b); err != nil {
+		r.Fatal(err)
+	}
+	again := g.join("after")
+	g.settle(settleTimeout, "one member, after the restart")
+	g.waitRecords(len(produced))
+	g.leave(again)
+	for partition, at := range before {
+		if got, ok := again.first[partition]; !ok || got != at {
+			r.Errorf("the member began partition %d at %d (at all: %t), and %d was committed", partition, got, ok, at)
+		}
+	}
+	after, err := g.commits(r.within(askTimeout), r.admin(b.addr()))
+	if err != nil {
+		r.Fatal(err)
+	}
+	if sum := sumOf(after); sum != int64(len(produced)) {
+		r.Errorf("%d records are committed in the end, want %d: %v", sum, len(produced), after)
+	}
+	for _, w := range g.wrong {
+		r.Errorf("%s", w)
+	}
+}
+
+func sumOf(offsets map[int32]int64) int64 {
+	var sum int64
+	for _, at := range offsets {
+		sum += at
+	}
+	return sum
+}
+
+// waitRecords waits until so many records have come to members.
+func (g *group) waitRecords(n int) {
+	g.r.Helper()
+	err := eventually(g.r.within(settleTimeout), func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(g.delivered) < n {
+			return fmt.Errorf("%d records have come to members, want %d", len(g.delivered), n)
+		}
+		return nil
+	})
+	if err != nil {
+		g.r.Fatal(err)
+	}
+}
+
+// FR-79: clients are told to come to the advertised address, and come there, wherever
+// they asked first.
+func advertised(r *run, c *client, p program) {
+	port, err := freePort()
+	if err != nil {
+		r.Fatal(err)
+	}
+	via := fmt.Sprintf("127.0.0.1:%d", port)
+	b := r.ownBroker("--set", "advertised.listeners=PLAINTEXT://"+via)
+	relay, err := startRelay(via, b.addr())
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(relay.stop)
+	first := startTime()
+	topic := r.topic(b.addr(), "advertised", sentPartitions)
+	came := relay.came.Load()
+	r.driverProduces(p, b.addr(), topic, first)
+	if relay.came.Load() == came {
+		r.Errorf("the driver never came to the advertised address")
+	}
+	r.checkProduced(c, b.addr(), topic, first)
+}
+
+// relay hands connections on to a broker, as a port of a container's host does, and
+// counts them.
+type relay struct {
+	listener net.Listener
+	target   string
+	came     atomic.Int64
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func startRelay(addr, target string) (*relay, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	p := &relay{listener: l, target: target}
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// stop closes all connections and returns when nothing is handed on any more.
+func (p *relay) stop() {
+	p.listener.Close()
+	p.mu.Lock()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+func (p *relay) accept() {
+	for {
+		from, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.came.Add(1)
+		to, err := net.Dial("tcp", p.target)
+		if err != nil {
+			from.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, from, to)
+		p.mu.Unlock()
+		p.wg.Go(func() { pipe(from, to) })
+		p.wg.Go(func() { pipe(to, from) })
+	}
+}
+
+// pipe copies until one side ends, and ends both.
+func pipe(from, to net.Conn) {
+	_, _ = io.Copy(to, from)
+	from.Close()
+	to.Close()
+}
