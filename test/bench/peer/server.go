@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -94,7 +95,7 @@ rootLogger.appenderRef.f.ref = F
 	}
 	java := []string{"java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
 		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=file:" + logging, "-cp", strings.TrimSpace(string(classPath))}
-	format := append(java[1:len(java):len(java)], "kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties)
+	format := slices.Concat(java[1:], []string{"kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties})
 	if out, err := exec.CommandContext(ctx, "java", format...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("format Kafka's directory: %w\n%s", err, out)
 	}
