@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	numberTimeout   = 5 * time.Minute // of one number's process
+	numbersAtOnce   = 2
+	timeoutFactor   = 2      // what the suite's own limits are multiplied with
+	longestNumber   = "0184" // begins first, since it takes minutes
+	processTimedOut = "timed out"
+)
+
+// librdkafka runs librdkafka's own tests, each number in a process of its own, since
+// one that fails takes its process down. The subtests of a number that it would have
+// run after that are not seen.
+type librdkafka struct{}
+
+func (librdkafka) run(ctx context.Context, s *session) (results, error) {
+	src, err := s.toolPath("librdkafka")
+	if err != nil {
+		return nil, err
+	}
+	tests := filepath.Join(src, "tests")
+	env, err := librdkafkaEnvironment(s, src)
+	if err != nil {
+		return nil, err
+	}
+	source, err := os.ReadFile(filepath.Join(tests, "test.c"))
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := testNumbers(string(source), s.only)
+	if err != nil {
+		return nil, err
+	}
+	todo := make(chan string, len(numbers))
+	for _, n := range numbers {
+		todo <- n
+	}
+	close(todo)
+	all := results{}
+	var mu sync.Mutex // guards all
+	var workers sync.WaitGroup
+	for range numbersAtOnce {
+		workers.Go(func() {
+			for n := range todo {
+				one := librdkafkaNumber(ctx, s, tests, env, n)
+				mu.Lock()
+				for name, r := range one {
+					all[name] = r
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	return all, nil
+}
+
+// librdkafkaEnvironment writes the suite's configuration, and what it wants of an
+// unpacked Kafka release: command-line tools, and a way to run a Java class.
+func librdkafkaEnvironment(s *session, src string) ([]string, error) {
+	kafka, err := s.toolPath("kafka")
+	if err != nil {
+		return nil, err
+	}
+	bin := filepath.Join(s.dir, "kafka", "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return nil, err
+	}
+	quiet := "-Dlog4j2.configurationFile=file:" + filepath.Join(filepath.Dir(kafka), "log4j2.properties")
+	scripts := map[string]string{"kafka-run-class.sh": fmt.Sprintf("exec java %s -cp \"$CLASSPATH:%s\" \"$@\"", quiet, kafka)}
+	for name, class := range map[string]string{
+		"topics": "TopicCommand", "configs": "ConfigCommand", "acls": "AclCommand", "consumer-groups": "consumer.group.ConsumerGroupCommand",
+	} {
+		scripts["kafka-"+name+".sh"] = fmt.Sprintf("exec java -Xmx512m %s -cp '%s' org.apache.kafka.tools.%s \"$@\"", quiet, kafka, class)
+	}
+	for name, body := range scripts {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	conf := filepath.Join(s.dir, "test.conf")
+	text := fmt.Sprintf("metadata.broker.list=%s\ntest.topic.random=true\ntest.timeout.multiplier=%d\n", s.address, timeoutFactor)
+	return []string{
+		"LD_LIBRARY_PATH=" + filepath.Join(src, "src") + ":" + filepath.Join(src, "src-cpp"),
+		"RDKAFKA_TEST_CONF=" + conf, "TEST_KAFKA_VERSION=" + kafkaVersion, "BROKERS=" + s.address.String(),
+		"KAFKA_PATH=" + filepath.Dir(bin), "TEST_CONSUMER_GROUP_PROTOCOL=classic",
+	}, os.WriteFile(conf, []byte(text), 0o644)
+}
+
+// testNumbers finds in test.c the numbers of the tests that need a broker.
+func testNumbers(source, only string) ([]string, error) {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	var all []string
+	for _, m := range regexp.MustCompile(`_TEST\((\d{4})(_[a-z0-9_]+)([^)]*)`).FindAllStringSubmatch(source, -1) {
+		local := strings.Contains(m[3], "TEST_F_LOCAL") || strings.Contains(m[3], "MANUAL")
+		if !local && wanted.MatchString(m[1]+m[2]) && !slices.Contains(all, m[1]) {
+			all = append(all, m[1])
+		}
+	}
+	slices.Sort(all)
+	if i := slices.Index(all, longestNumber); i >= 0 {
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, longestNumber)
+	}
+	return all, nil
+}
+
+// librdkafkaNumber runs one number. A number whose turn did not come has no result.
+func librdkafkaNumber(ctx context.Context, s *session, dir string, env []string, number string) results {
+	if ctx.Err() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, numberTimeout, errors.New(processTimedOut))
+	defer cancel()
+	path := filepath.Join(s.dir, number+".log")
+	log, err := os.Create(path)
+	if err != nil {
+		return nil
+	}
+	defer log.Close()
+	// -L: no local tests; -Q: quick; -E: none that disturbs its own sockets.
+	cmd := exec.CommandContext(ctx, "./test-runner", "-L", "-p1", "-Q", "-E")
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(append(os.Environ(), env...), "TESTS="+number), log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	began := time.Now()
+	_ = cmd.Run() // the table in its output says how it ended
+	printed, _ := os.ReadFile(path)
+	return readTable(number, string(printed), ctx.Err() != nil, time.Since(began))
+}
+
+// readTable reads the table that the test runner prints last. A process that hung, or
+// went down before the table, is one failed test.
+func readTable(number, printed string, hung bool, took time.Duration) results {
+	printed = regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(printed, "")
+	short := map[string]status{"PASSED": passed, "FAILED": failed, "SKIPPED": skipped}
+	all := results{}
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d{4}_\S+)\s+\|\s+(PASSED|FAILED|SKIPPED)\s+\|\s*([\d.]*)`).FindAllStringSubmatch(printed, -1) {
+		if strings.HasSuffix(m[1], "_local") {
+			continue
+		}
+		secs, _ := strconv.ParseFloat(m[3], 64) // none: it was skipped
+		all[m[1]] = result{short[m[2]], time.Duration(secs * float64(time.Second))}
+	}
+	if len(all) > 0 && !hung {
+		return all
+	}
+	name, st := number, failed
+	if m := regexp.MustCompile(`(?m)^\[(` + number + `_\w+) +/`).FindStringSubmatch(printed); m != nil {
+		name = m[1]
+	}
+	if hung {
+		st = timedOut
+	}
+	return results{name: {st, took}}
+}

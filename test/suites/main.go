@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// kept are Kafka's results and the lists of excused tests.
+//
+//go:embed baselines excused
+var kept embed.FS
+
+// runner runs a suite against the session's broker. Its error is that the suite could
+// not be run; what tests said is in the results.
+type runner interface {
+	run(ctx context.Context, s *session) (results, error)
+}
+
+// session is one run of one suite.
+type session struct {
+	root    string  // of the checkout
+	dir     string  // of this run, emptied before it
+	address address // of the broker
+	only    string  // a regular expression of the tests to run; empty: the suite's own
+}
+
+// options are the command's.
+type options struct {
+	only    string
+	against string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.only, "run", "", "run only tests that match this regular expression")
+	flag.StringVar(&o.against, "against", "", "run against the broker at this HOST:PORT, and start none")
+	flag.Usage = func() {
+		fmt.Fprintf(os.Stderr, "usage: suites [flags] all|%s\n", strings.Join(names(), "|"))
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ok, err := runAll(ctx, flag.Arg(0), o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// runAll runs the suites that the word names, and reports whether all passed.
+func runAll(ctx context.Context, word string, o options) (bool, error) {
+	ok, known := true, false
+	for _, su := range suites() {
+		if word != "all" && word != su.name {
+			continue
+		}
+		known = true
+		passed, err := runSuite(ctx, su, o)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", su.name, err)
+		}
+		ok = ok && passed
+	}
+	if !known {
+		return false, fmt.Errorf("no suite is called %s; there are: %s", word, strings.Join(names(), ", "))
+	}
+	return ok, nil
+}
+
+func names() []string {
+	var all []string
+	for _, su := range suites() {
+		all = append(all, su.name)
+	}
+	return all
+}
+
+// runSuite runs one suite against a broker of its own and tells the verdict.
+func runSuite(ctx context.Context, su suite, o options) (bool, error) {
+	kafka, excused, err := measures(su.name)
+	if err != nil {
+		return false, err
+	}
+	s, unlock, err := newSession(ctx, su, o)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	began := time.Now()
+	here, shouts, err := s.measure(ctx, su, o)
+	if err != nil {
+		return false, err
+	}
+	if err := s.keep(here); err != nil {
+		return false, err
+	}
+	v := compare(kafka, here, excused, o.only != "")
+	v.print(os.Stdout, su.name, kafka, here, excused)
+	for _, line := range shouts {
+		fmt.Println("  brokerd logged:", line)
+	}
+	fmt.Printf("%s: %s in %s; all of it is in %s\n", su.name, word(v.ok()), time.Since(began).Round(time.Second), s.dir)
+	return v.ok(), nil
+}
+
+func word(ok bool) string {
+	if ok {
+		return "passed"
+	}
+	return "FAILED"
+}
+
+// measures are Kafka's results of a suite and what is excused in it.
+func measures(name string) (results, map[string]excuse, error) {
+	base, err := kept.Open("baselines/" + name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer base.Close()
+	kafka, err := readResults(base)
+	if err != nil {
+		return nil, nil, fmt.Errorf("Kafka's results: %w", err)
+	}
+	list, err := kept.Open("excused/" + name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer list.Close()
+	excused, err := readExcused(list)
+	if err != nil {
+		return nil, nil, fmt.Errorf("excused/%s: %w", name, err)
+	}
+	return kafka, excused, nil
+}
+
+// newSession makes the run's directory, which is one's alone until unlock is called.
+func newSession(ctx context.Context, su suite, o options) (s *session, unlock func(), err error) {
+	mod, err := command(ctx, ".", nil, "go", "env", "GOMOD")
+	if err != nil {
+		return nil, nil, err
+	}
+	cache := os.Getenv("BROKERD_CACHE")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, nil, err
+		}
+		cache = filepath.Join(home, ".cache", "brokerd")
+	}
+	runs := filepath.Join(cache, "suites")
+	s = &session{root: filepath.Dir(strings.TrimSpace(string(mod))), dir: filepath.Join(runs, su.name), only: o.only}
+	if err := os.MkdirAll(runs, 0o755); err != nil {
+		return nil, nil, err
+	}
+	lock, err := os.OpenFile(s.dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("another run of this suite is using %s: %w", s.dir, err)
+	}
+	if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o755)); err != nil {
+		lock.Close()
+		return nil, nil, err
+	}
+	return s, func() { lock.Close() }, nil
+}
+
+// measure runs the suite, with a broker of its own unless it was given one. It also
+// returns the errors that the broker logged.
+func (s *session) measure(ctx context.Context, su suite, o options) (here results, shouts []string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if o.against != "" {
+		if s.address, err = parseAddress(o.against); err != nil {
+			return nil, nil, fmt.Errorf("-against: %w", err)
+		}
+	} else {
+		executable, err := buildBroker(ctx, s.root, s.dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		port, err := freePort()
+		if err != nil {
+			return nil, nil, err
+		}
+		s.address = address{su.host, port}
+		b, err := startBroker(ctx, executable, s.dir, s.address, su.settings, cancel)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer func() {
+			shouts = b.shout()
+			err = errors.Join(err, b.stop())
+		}()
+	}
+	limited, done := context.WithTimeout(ctx, su.total)
+	defer done()
+	here, err = su.runner.run(limited, s)
+	// A suite that ran out of time has results; one whose broker died, or that was
+	// interrupted, has none that count.
+	if ctx.Err() != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return here, nil, err
+}
+
+// keep writes the results beside the logs.
+func (s *session) keep(here results) error {
+	f, err := os.Create(filepath.Join(s.dir, "results"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(here.write(f), f.Close())
+}
+
+// tool has scripts/tools install something.
+func (s *session) tool(name string) error {
+	_, err := s.toolPath(name)
+	return err
+}
+
+// toolPath has scripts/tools install something, and returns where it is.
+func (s *session) toolPath(name string) (string, error) {
+	out, err := command(context.Background(), s.root, nil, filepath.Join(s.root, "scripts", "tools"), name)
+	return strings.TrimSpace(string(out)), err
+}
