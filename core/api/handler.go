@@ -83,6 +83,7 @@ type Deps struct {
 	Partitions model.Partitions
 	Controller Controller
 	Metadata   Metadata
+	Quorum     Quorum
 	Groups     Groups
 	Authorizer security.Authorizer
 	Events     Events
@@ -226,7 +227,7 @@ func (h *Handler) answer(ctx context.Context, from caller, req kmsg.Request) wir
 	case *kmsg.DescribeTopicPartitionsRequest:
 		return respond(h.describeTopicPartitions(ctx, from, req))
 	}
-	return wire.Reply{Close: true, Reason: fmt.Sprintf("no answer to API key %d", req.Key())}
+	return h.answerAdmin(ctx, from, req)
 }
 
 func respond(r kmsg.Response) wire.Reply { return wire.Reply{Response: r} }

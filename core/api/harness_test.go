@@ -491,7 +491,7 @@ func testTime() time.Time { return time.UnixMilli(1_700_000_000_000) }
 
 func newHandler(c *cluster, change ...func(*Config, *Deps)) *Handler {
 	cfg := Config{NodeID: self, AutoCreateTopics: true}
-	deps := Deps{Partitions: c, Controller: c, Metadata: c, Authorizer: c, Events: &events{}, Logger: slog.New(slog.DiscardHandler), Now: testTime}
+	deps := Deps{Partitions: c, Controller: c, Metadata: c, Quorum: c, Authorizer: c, Events: &events{}, Logger: slog.New(slog.DiscardHandler), Now: testTime}
 	for _, f := range change {
 		f(&cfg, &deps)
 	}

@@ -20,6 +20,16 @@ type Controller interface {
 	AllocateProducerIDs(ctx context.Context) (model.ProducerIDBlock, error)
 }
 
+// Quorum is the metadata quorum as this node sees it.
+type Quorum interface {
+	// Status never blocks. Where another node leads, the error is
+	// ErrNotLeaderOrFollower.
+	Status() (model.QuorumStatus, error)
+	// UnregisterBroker forgets a broker that has this epoch. It returns as a
+	// Controller's methods do.
+	UnregisterBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch) error
+}
+
 // Metadata gives the broker's current view of the cluster. Image never blocks
 // and never returns nil.
 type Metadata interface {

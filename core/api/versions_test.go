@@ -69,8 +69,8 @@ func requests(t testing.TB, version int16) map[int16]kmsg.Request {
 	described.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "orders"}}
 
 	out := make(map[int16]kmsg.Request)
-	for _, r := range []kmsg.Request{produce, fetch, list, metadata, apiVersions, create, remove, trim, epochs, describe, alter, incremental, more, described,
-		kmsg.NewPtrFindCoordinatorRequest(), kmsg.NewPtrInitProducerIDRequest(), kmsg.NewPtrDescribeLogDirsRequest(), kmsg.NewPtrDescribeClusterRequest()} {
+	for _, r := range append([]kmsg.Request{produce, fetch, list, metadata, apiVersions, create, remove, trim, epochs, describe, alter, incremental, more, described,
+		kmsg.NewPtrFindCoordinatorRequest(), kmsg.NewPtrInitProducerIDRequest(), kmsg.NewPtrDescribeLogDirsRequest(), kmsg.NewPtrDescribeClusterRequest()}, adminRequests()...) {
 		r.SetVersion(version)
 		out[r.Key()] = r
 	}
@@ -131,7 +131,9 @@ func failure(r kmsg.Response) []int16 {
 	case *kmsg.DescribeClusterResponse:
 		see(r.ErrorCode)
 	default:
-		codes = append(codes, wire.CodeUnknown)
+		if !adminFailure(r, see) {
+			see(wire.CodeUnknown)
+		}
 	}
 	return codes
 }
@@ -184,6 +186,37 @@ func TestUnknownVersions(t *testing.T) {
 		got := decoded[*kmsg.ApiVersionsResponse](t, kmsg.NewPtrApiVersionsRequest(), reply)
 		if got.ErrorCode != 35 || len(got.ApiKeys) != 1 || got.ApiKeys[0].ApiKey != 18 || got.ApiKeys[0].MaxVersion != 5 {
 			t.Errorf("version %d: %+v", version, got)
+		}
+	}
+}
+
+// What is not advertised closes the connection at any version, and these are not:
+// an answer that is advertised and does not do its work sends clients the wrong
+// way, as one that is missing does not.
+func TestWhatIsNotServed(t *testing.T) {
+	h := newHandler(newCluster(t))
+	for what, keys := range map[string][]int16{
+		"between Kafka's brokers":          {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82},
+		"authentication":                   {17, 36},
+		"transactions":                     {24, 25, 26, 27, 28, 65, 66},
+		"delegation tokens":                {38, 39, 40, 41},
+		"moving replicas":                  {34, 45},
+		"quotas and credentials":           {49, 51},
+		"features":                         {57},
+		"the new consumer groups, KIP-848": {68},
+		"telemetry, KIP-714":               {71, 72},
+		"share groups, KIP-932":            {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
+		"voters":                           {80, 81},
+		"streams groups, KIP-1071":         {88, 89},
+		"unknown":                          {-1, 93, 999},
+	} {
+		for _, key := range keys {
+			for _, version := range []int16{0, 1, 5} {
+				reply := h.Begin(t.Context(), wire.Call{Header: wire.Header{Key: key, Version: version}, Body: make([]byte, 64)})(t.Context())
+				if !reply.Close || reply.Response != nil || reply.Reason == "" {
+					t.Errorf("%s: key %d version %d: %+v", what, key, version, reply)
+				}
+			}
 		}
 	}
 }

@@ -57,7 +57,8 @@ const nullLength = -1
 func leadsWithArray(key int16) bool {
 	switch kmsg.Key(key) {
 	case kmsg.Metadata, kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.DeleteRecords, kmsg.DescribeConfigs,
-		kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs, kmsg.DescribeLogDirs, kmsg.CreatePartitions:
+		kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs, kmsg.DescribeLogDirs, kmsg.CreatePartitions,
+		kmsg.CreateACLs, kmsg.DeleteACLs, kmsg.DescribeClientQuotas:
 		return true
 	}
 	return false

@@ -25,7 +25,10 @@ func TestDocumentedVersions(t *testing.T) {
 		t.Errorf("docs/wire.md has %d APIs, not %d", len(got), len(apis))
 	}
 	for i, a := range apis {
-		name := map[string]string{"InitProducerID": "InitProducerId"}[a.Name()]
+		name := map[string]string{
+			"InitProducerID": "InitProducerId", "DescribeACLs": "DescribeAcls", "CreateACLs": "CreateAcls", "DeleteACLs": "DeleteAcls",
+			"DescribeUserSCRAMCredentials": "DescribeUserScramCredentials",
+		}[a.Name()]
 		if name == "" {
 			name = a.Name()
 		}

@@ -16,9 +16,15 @@ const (
 	CodeNone    Code = 0
 	CodeUnknown Code = -1
 	// Those below are decided at the edge alone.
-	CodeMismatchedEndpointType  Code = 114
-	CodeUnsupportedEndpointType Code = 115
-	CodeRebootstrapRequired     Code = 129
+	CodePreferredLeaderNotAvailable Code = 80
+	CodeEligibleLeadersNotAvailable Code = 83
+	CodeElectionNotNeeded           Code = 84
+	CodeResourceNotFound            Code = 91
+	CodeDuplicateResource           Code = 92
+	CodeBrokerIDNotRegistered       Code = 102
+	CodeMismatchedEndpointType      Code = 114
+	CodeUnsupportedEndpointType     Code = 115
+	CodeRebootstrapRequired         Code = 129
 )
 
 type errorRow struct {

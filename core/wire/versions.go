@@ -4,24 +4,35 @@ import "github.com/twmb/franz-go/pkg/kmsg"
 
 // The API keys that are served, in Kafka's numbers.
 const (
-	KeyProduce                 int16 = 0
-	KeyFetch                   int16 = 1
-	KeyListOffsets             int16 = 2
-	KeyMetadata                int16 = 3
-	KeyFindCoordinator         int16 = 10
-	KeyAPIVersions             int16 = 18
-	KeyCreateTopics            int16 = 19
-	KeyDeleteTopics            int16 = 20
-	KeyDeleteRecords           int16 = 21
-	KeyInitProducerID          int16 = 22
-	KeyOffsetForLeaderEpoch    int16 = 23
-	KeyDescribeConfigs         int16 = 32
-	KeyAlterConfigs            int16 = 33
-	KeyDescribeLogDirs         int16 = 35
-	KeyCreatePartitions        int16 = 37
-	KeyIncrementalAlterConfigs int16 = 44
-	KeyDescribeCluster         int16 = 60
-	KeyDescribeTopicPartitions int16 = 75
+	KeyProduce                      int16 = 0
+	KeyFetch                        int16 = 1
+	KeyListOffsets                  int16 = 2
+	KeyMetadata                     int16 = 3
+	KeyFindCoordinator              int16 = 10
+	KeyAPIVersions                  int16 = 18
+	KeyCreateTopics                 int16 = 19
+	KeyDeleteTopics                 int16 = 20
+	KeyDeleteRecords                int16 = 21
+	KeyInitProducerID               int16 = 22
+	KeyOffsetForLeaderEpoch         int16 = 23
+	KeyDescribeACLs                 int16 = 29
+	KeyCreateACLs                   int16 = 30
+	KeyDeleteACLs                   int16 = 31
+	KeyDescribeConfigs              int16 = 32
+	KeyAlterConfigs                 int16 = 33
+	KeyDescribeLogDirs              int16 = 35
+	KeyCreatePartitions             int16 = 37
+	KeyElectLeaders                 int16 = 43
+	KeyIncrementalAlterConfigs      int16 = 44
+	KeyListPartitionReassignments   int16 = 46
+	KeyDescribeClientQuotas         int16 = 48
+	KeyDescribeUserSCRAMCredentials int16 = 50
+	KeyDescribeQuorum               int16 = 55
+	KeyDescribeCluster              int16 = 60
+	KeyDescribeProducers            int16 = 61
+	KeyUnregisterBroker             int16 = 64
+	KeyListConfigResources          int16 = 74
+	KeyDescribeTopicPartitions      int16 = 75
 )
 
 // API is one API key and its versions.
@@ -57,12 +68,23 @@ func APIs() []API {
 		{Key: KeyDeleteRecords, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyInitProducerID, Min: 0, Max: 5, Serves: 0},
 		{Key: KeyOffsetForLeaderEpoch, Min: 2, Max: 4, Serves: 2},
+		{Key: KeyDescribeACLs, Min: 1, Max: 3, Serves: 1},
+		{Key: KeyCreateACLs, Min: 1, Max: 3, Serves: 1},
+		{Key: KeyDeleteACLs, Min: 1, Max: 3, Serves: 1},
 		{Key: KeyDescribeConfigs, Min: 1, Max: 4, Serves: 1},
 		{Key: KeyAlterConfigs, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyDescribeLogDirs, Min: 1, Max: 4, Serves: 1},
 		{Key: KeyCreatePartitions, Min: 0, Max: 3, Serves: 0},
+		{Key: KeyElectLeaders, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyIncrementalAlterConfigs, Min: 0, Max: 1, Serves: 0},
+		{Key: KeyListPartitionReassignments, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyDescribeClientQuotas, Min: 0, Max: 1, Serves: 0},
+		{Key: KeyDescribeUserSCRAMCredentials, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyDescribeQuorum, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyDescribeCluster, Min: 0, Max: 2, Serves: 0},
+		{Key: KeyDescribeProducers, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyUnregisterBroker, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyListConfigResources, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyDescribeTopicPartitions, Min: 0, Max: 0, Serves: 0},
 	}
 }
