@@ -3,7 +3,7 @@
 export BROKERD_CACHE ?= $(HOME)/.cache/brokerd
 FUZZ_SECONDS ?= 300
 
-.PHONY: test build unit race sim e2e lint fuzz cross full clean
+.PHONY: suites test build unit race sim e2e lint fuzz cross full clean
 
 build:
 	go build -o bin/brokerd ./cmd/brokerd
@@ -46,3 +46,11 @@ fuzz:
 
 clean:
 	rm -rf bin
+
+# The test suites of others, compared with Kafka's results; suite-franz-go, suite-kafka-go,
+# suite-confluent-kafka-go and suite-librdkafka run one of them. Half an hour in all.
+suites:
+	go run ./test/suites all
+
+suite-%:
+	go run ./test/suites $*

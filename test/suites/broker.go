@@ -125,8 +125,7 @@ func (b *broker) stop() error {
 		return nil
 	case <-late.C:
 		_ = b.cmd.Process.Kill()
-		<-b.ended
-		return fmt.Errorf("brokerd did not end within %s of SIGTERM; see %s", stopTimeout, b.output)
+		return fmt.Errorf("brokerd did not end within %s of SIGTERM (%w); see %s", stopTimeout, <-b.ended, b.output)
 	}
 }
 

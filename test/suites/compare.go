@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // verdict is what a comparison with Kafka comes to. Each list is sorted.
@@ -60,22 +60,24 @@ func compare(kafka, here results, excused map[string]excuse, partial bool) verdi
 // ok reports whether the run passed.
 func (v verdict) ok() bool { return len(v.failing) == 0 && len(v.stale) == 0 }
 
-// print tells the verdict to people.
-func (v verdict) print(w io.Writer, name string, kafka, here results, excused map[string]excuse) {
-	fmt.Fprintf(w, "%s: %s\n", name, here.counts())
-	fmt.Fprintf(w, "%s: %d ran here, %d on Kafka; of those that pass on Kafka %d pass here, %d are excused, %d fail\n",
+// text tells the verdict to people.
+func (v verdict) text(name string, kafka, here results, excused map[string]excuse) string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "%s: %s\n", name, here.counts())
+	fmt.Fprintf(&w, "%s: %d ran here, %d on Kafka; of those that pass on Kafka %d pass here, %d are excused, %d fail\n",
 		name, here.ran(), kafka.ran(), len(v.passed), len(v.excused), len(v.failing))
 	by := map[string]int{}
 	for _, n := range v.excused {
 		by[excused[n].capability]++
 	}
 	for _, c := range slices.Sorted(maps.Keys(by)) {
-		fmt.Fprintf(w, "  excused, waits for %s: %d\n", c, by[c])
+		fmt.Fprintf(&w, "  excused, waits for %s: %d\n", c, by[c])
 	}
 	for _, f := range v.failing {
-		fmt.Fprintf(w, "  %s %s\n", f.what, f.name)
+		fmt.Fprintf(&w, "  %s %s\n", f.what, f.name)
 	}
 	for _, f := range v.stale {
-		fmt.Fprintf(w, "  excused, but %s: %s\n", f.name, f.what)
+		fmt.Fprintf(&w, "  excused, but %s: %s\n", f.name, f.what)
 	}
+	return w.String()
 }

@@ -72,15 +72,14 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestPrint: a person must see each test that fails the run, and why.
-func TestPrint(t *testing.T) {
+// TestText: a person must see each test that fails the run, and why.
+func TestText(t *testing.T) {
 	k, h, e := given(t, "PASS a 1.0\nPASS b 1.0\nPASS c 1.0\n", "PASS b 1.0\nSKIP c 0.0", "b SASL: logs in\nc ACLs: denies")
 	v := compare(k, h, e, false)
-	var out strings.Builder
-	v.print(&out, "some", k, h, e)
+	out := v.text("some", k, h, e)
 	for _, want := range []string{"1 ran here, 3 on Kafka", "MISSING a", "excused, but b: passes", "waits for ACLs: 1"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not in:\n%s", want, out.String())
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in:\n%s", want, out)
 		}
 	}
 }

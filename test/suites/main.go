@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"errors"
@@ -112,7 +113,7 @@ func runSuite(ctx context.Context, su suite, o options) (bool, error) {
 		return false, err
 	}
 	v := compare(kafka, here, excused, o.only != "")
-	v.print(os.Stdout, su.name, kafka, here, excused)
+	fmt.Print(v.text(su.name, kafka, here, excused))
 	for _, line := range shouts {
 		fmt.Println("  brokerd logged:", line)
 	}
@@ -129,21 +130,19 @@ func word(ok bool) string {
 
 // measures are Kafka's results of a suite and what is excused in it.
 func measures(name string) (results, map[string]excuse, error) {
-	base, err := kept.Open("baselines/" + name)
+	base, err := kept.ReadFile("baselines/" + name)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer base.Close()
-	kafka, err := readResults(base)
+	kafka, err := readResults(bytes.NewReader(base))
 	if err != nil {
-		return nil, nil, fmt.Errorf("Kafka's results: %w", err)
+		return nil, nil, fmt.Errorf("baselines/%s: %w", name, err)
 	}
-	list, err := kept.Open("excused/" + name)
+	list, err := kept.ReadFile("excused/" + name)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer list.Close()
-	excused, err := readExcused(list)
+	excused, err := readExcused(bytes.NewReader(list))
 	if err != nil {
 		return nil, nil, fmt.Errorf("excused/%s: %w", name, err)
 	}
