@@ -150,8 +150,8 @@ type caller struct {
 	room model.Room // of a Fetch
 }
 
-// Begin decodes a request. The appends of a Produce are queued before it
-// returns; all other work is the Answer's.
+// Begin decodes a request. The appends of a Produce and the questions to the group
+// coordinator are queued before it returns; all other work is the Answer's.
 func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 	start := h.now()
 	served, ok := h.apis.Lookup(c.Key)
@@ -168,12 +168,7 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 		return closing(err.Error())
 	}
 	from := caller{Header: c.Header, Peer: c.From, room: c.Room}
-	var answer wire.Answer
-	if produce, ok := req.(*kmsg.ProduceRequest); ok {
-		answer = h.beginProduce(ctx, from, produce)
-	} else {
-		answer = func(ctx context.Context) wire.Reply { return h.answer(ctx, from, req) }
-	}
+	answer := h.begin(ctx, from, req)
 	return func(ctx context.Context) wire.Reply {
 		reply := answer(ctx)
 		h.deps.Events.Answered(c.Key, c.Version, h.now().Sub(start))
@@ -184,12 +179,25 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 	}
 }
 
+func (h *Handler) begin(ctx context.Context, from caller, req kmsg.Request) wire.Answer {
+	if produce, ok := req.(*kmsg.ProduceRequest); ok {
+		return h.beginProduce(ctx, from, produce)
+	}
+	if n := groupsNamed(req); n > groupsMax {
+		return closing(fmt.Sprintf("%d groups are named, more than %d", n, groupsMax))
+	}
+	if answer := h.beginGroups(ctx, from, req); answer != nil {
+		return answer
+	}
+	return func(ctx context.Context) wire.Reply { return h.answer(ctx, from, req) }
+}
+
 func closing(reason string) wire.Answer {
 	return func(context.Context) wire.Reply { return wire.Reply{Close: true, Reason: reason} }
 }
 
 // answer asks the file of the API key. Its cases are the wire table's keys but
-// Produce, which Begin has taken.
+// those that Begin has taken.
 func (h *Handler) answer(ctx context.Context, from caller, req kmsg.Request) wire.Reply {
 	switch req := req.(type) {
 	case *kmsg.FetchRequest:

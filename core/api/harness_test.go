@@ -48,6 +48,7 @@ type cluster struct {
 	hold      bool // appends are not answered until release
 	held      []func()
 	trims     []model.TrimQuery
+	groups    *coordinator
 }
 
 type memLog struct {
@@ -57,7 +58,7 @@ type memLog struct {
 }
 
 func newCluster(t testing.TB) *cluster {
-	c := &cluster{logs: make(map[model.Partition]*memLog), changed: make(chan struct{}), deny: make(map[security.Action]bool), fetchErr: make(map[model.Partition]error)}
+	c := &cluster{logs: make(map[model.Partition]*memLog), changed: make(chan struct{}), deny: make(map[security.Action]bool), fetchErr: make(map[model.Partition]error), groups: newCoordinator()}
 	img, err := image.FromRecords(1,
 		&image.ClusterRecord{Cluster: image.Cluster{ID: "cluster-one", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}},
 		brokerRecord(1, "a.example", "rack-a", false),
@@ -491,7 +492,7 @@ func testTime() time.Time { return time.UnixMilli(1_700_000_000_000) }
 
 func newHandler(c *cluster, change ...func(*Config, *Deps)) *Handler {
 	cfg := Config{NodeID: self, AutoCreateTopics: true}
-	deps := Deps{Partitions: c, Controller: c, Metadata: c, Quorum: c, Authorizer: c, Events: &events{}, Logger: slog.New(slog.DiscardHandler), Now: testTime}
+	deps := Deps{Partitions: c, Controller: c, Groups: c.groups, Metadata: c, Quorum: c, Authorizer: c, Events: &events{}, Logger: slog.New(slog.DiscardHandler), Now: testTime}
 	for _, f := range change {
 		f(&cfg, &deps)
 	}

@@ -70,7 +70,7 @@ func requests(t testing.TB, version int16) map[int16]kmsg.Request {
 
 	out := make(map[int16]kmsg.Request)
 	for _, r := range append([]kmsg.Request{produce, fetch, list, metadata, apiVersions, create, remove, trim, epochs, describe, alter, incremental, more, described,
-		kmsg.NewPtrFindCoordinatorRequest(), kmsg.NewPtrInitProducerIDRequest(), kmsg.NewPtrDescribeLogDirsRequest(), kmsg.NewPtrDescribeClusterRequest()}, adminRequests()...) {
+		kmsg.NewPtrInitProducerIDRequest(), kmsg.NewPtrDescribeLogDirsRequest(), kmsg.NewPtrDescribeClusterRequest()}, append(adminRequests(), groupRequests()...)...) {
 		r.SetVersion(version)
 		out[r.Key()] = r
 	}
@@ -120,10 +120,6 @@ func failure(r kmsg.Response) []int16 {
 		see(r.Topics[0].ErrorCode)
 	case *kmsg.DescribeTopicPartitionsResponse:
 		see(r.Topics[0].ErrorCode)
-	case *kmsg.FindCoordinatorResponse:
-		if r.ErrorCode != 35 || r.NodeID != -1 {
-			see(r.ErrorCode) // there is no coordinator, and that is final
-		}
 	case *kmsg.InitProducerIDResponse:
 		see(r.ErrorCode)
 	case *kmsg.DescribeLogDirsResponse:
@@ -131,7 +127,7 @@ func failure(r kmsg.Response) []int16 {
 	case *kmsg.DescribeClusterResponse:
 		see(r.ErrorCode)
 	default:
-		if !adminFailure(r, see) {
+		if !adminFailure(r, see) && !groupFailure(r, see) {
 			see(wire.CodeUnknown)
 		}
 	}
@@ -146,6 +142,8 @@ func TestEveryVersion(t *testing.T) {
 			c := newCluster(t)
 			c.topic("orders", self, 2)
 			c.topic("old", self)
+			c.groups.stable("crew")
+			c.groups.offset("idle", "orders", 0, 3)
 			h := newHandler(c)
 			req := requests(t, v)[a.Key]
 			if req == nil {
@@ -169,7 +167,8 @@ func TestUnknownVersions(t *testing.T) {
 		{Header: wire.Header{Key: wire.KeyProduce, Version: 2}},
 		{Header: wire.Header{Key: wire.KeyFetch, Version: 3}},
 		{Header: wire.Header{Key: wire.KeyMetadata, Version: 14}},
-		{Header: wire.Header{Key: kmsg.JoinGroup.Int16(), Version: 0}},
+		{Header: wire.Header{Key: kmsg.TxnOffsetCommit.Int16(), Version: 0}},
+		{Header: wire.Header{Key: wire.KeyOffsetCommit, Version: 1}},
 		{Header: wire.Header{Key: 999, Version: 0}},
 		{Header: wire.Header{Key: wire.KeyMetadata, Version: 9}, Body: []byte{0xff}},
 	} {
@@ -277,6 +276,8 @@ func FuzzHandle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
 		c := newCluster(t)
 		c.topic("orders", self, 2)
+		c.groups.stable("crew")
+		c.groups.offset("idle", "orders", 0, 3)
 		c.ctrlErr = model.ErrNotController // what is asked of the controller does not matter here
 		h := newHandler(c)
 		call := wire.Call{Header: wire.Header{Key: key, Version: version}, Body: body, From: wire.Peer{Listener: listener, Principal: security.Anonymous}}

@@ -58,7 +58,7 @@ func leadsWithArray(key int16) bool {
 	switch kmsg.Key(key) {
 	case kmsg.Metadata, kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.DeleteRecords, kmsg.DescribeConfigs,
 		kmsg.AlterConfigs, kmsg.IncrementalAlterConfigs, kmsg.DescribeLogDirs, kmsg.CreatePartitions,
-		kmsg.CreateACLs, kmsg.DeleteACLs, kmsg.DescribeClientQuotas:
+		kmsg.CreateACLs, kmsg.DeleteACLs, kmsg.DescribeClientQuotas, kmsg.DescribeGroups, kmsg.DeleteGroups:
 		return true
 	}
 	return false

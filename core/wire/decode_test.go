@@ -41,7 +41,7 @@ func TestDecodeEveryVersion(t *testing.T) {
 }
 
 func TestDecodeRefusesWhatIsNotServed(t *testing.T) {
-	for _, h := range []Header{{Key: KeyProduce, Version: 2}, {Key: KeyProduce, Version: 99}, {Key: KeyFetch, Version: -1}, {Key: 11}, {Key: -1}, {Key: 32767}} {
+	for _, h := range []Header{{Key: KeyProduce, Version: 2}, {Key: KeyProduce, Version: 99}, {Key: KeyFetch, Version: -1}, {Key: 28}, {Key: -1}, {Key: 32767}} {
 		if _, err := NewTable().Decode(h, make([]byte, 64)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%+v: %v", h, err)
 		}

@@ -8,7 +8,15 @@ const (
 	KeyFetch                        int16 = 1
 	KeyListOffsets                  int16 = 2
 	KeyMetadata                     int16 = 3
+	KeyOffsetCommit                 int16 = 8
+	KeyOffsetFetch                  int16 = 9
 	KeyFindCoordinator              int16 = 10
+	KeyJoinGroup                    int16 = 11
+	KeyHeartbeat                    int16 = 12
+	KeyLeaveGroup                   int16 = 13
+	KeySyncGroup                    int16 = 14
+	KeyDescribeGroups               int16 = 15
+	KeyListGroups                   int16 = 16
 	KeyAPIVersions                  int16 = 18
 	KeyCreateTopics                 int16 = 19
 	KeyDeleteTopics                 int16 = 20
@@ -22,15 +30,18 @@ const (
 	KeyAlterConfigs                 int16 = 33
 	KeyDescribeLogDirs              int16 = 35
 	KeyCreatePartitions             int16 = 37
+	KeyDeleteGroups                 int16 = 42
 	KeyElectLeaders                 int16 = 43
 	KeyIncrementalAlterConfigs      int16 = 44
 	KeyListPartitionReassignments   int16 = 46
+	KeyOffsetDelete                 int16 = 47
 	KeyDescribeClientQuotas         int16 = 48
 	KeyDescribeUserSCRAMCredentials int16 = 50
 	KeyDescribeQuorum               int16 = 55
 	KeyDescribeCluster              int16 = 60
 	KeyDescribeProducers            int16 = 61
 	KeyUnregisterBroker             int16 = 64
+	KeyConsumerGroupDescribe        int16 = 69
 	KeyListConfigResources          int16 = 74
 	KeyDescribeTopicPartitions      int16 = 75
 )
@@ -61,7 +72,15 @@ func APIs() []API {
 		{Key: KeyFetch, Min: 4, Max: 18, Serves: 4},
 		{Key: KeyListOffsets, Min: 1, Max: 11, Serves: 1},
 		{Key: KeyMetadata, Min: 0, Max: 13, Serves: 0},
-		{Key: KeyFindCoordinator, Min: 0, Max: 2, Serves: 0},
+		{Key: KeyOffsetCommit, Min: 2, Max: 10, Serves: 2},
+		{Key: KeyOffsetFetch, Min: 1, Max: 10, Serves: 1},
+		{Key: KeyFindCoordinator, Min: 0, Max: 6, Serves: 0},
+		{Key: KeyJoinGroup, Min: 0, Max: 9, Serves: 0},
+		{Key: KeyHeartbeat, Min: 0, Max: 4, Serves: 0},
+		{Key: KeyLeaveGroup, Min: 0, Max: 5, Serves: 0},
+		{Key: KeySyncGroup, Min: 0, Max: 5, Serves: 0},
+		{Key: KeyDescribeGroups, Min: 0, Max: 6, Serves: 0},
+		{Key: KeyListGroups, Min: 0, Max: 5, Serves: 0},
 		{Key: KeyAPIVersions, Min: 0, Max: 5, Serves: 0},
 		{Key: KeyCreateTopics, Min: 2, Max: 7, Serves: 2},
 		{Key: KeyDeleteTopics, Min: 1, Max: 6, Serves: 1},
@@ -75,15 +94,18 @@ func APIs() []API {
 		{Key: KeyAlterConfigs, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyDescribeLogDirs, Min: 1, Max: 4, Serves: 1},
 		{Key: KeyCreatePartitions, Min: 0, Max: 3, Serves: 0},
+		{Key: KeyDeleteGroups, Min: 0, Max: 3, Serves: 0},
 		{Key: KeyElectLeaders, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyIncrementalAlterConfigs, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyListPartitionReassignments, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyOffsetDelete, Min: 0, Max: 0, Serves: 0},
 		{Key: KeyDescribeClientQuotas, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyDescribeUserSCRAMCredentials, Min: 0, Max: 0, Serves: 0},
 		{Key: KeyDescribeQuorum, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyDescribeCluster, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyDescribeProducers, Min: 0, Max: 0, Serves: 0},
 		{Key: KeyUnregisterBroker, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyConsumerGroupDescribe, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyListConfigResources, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyDescribeTopicPartitions, Min: 0, Max: 0, Serves: 0},
 	}

@@ -32,8 +32,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s supports other versions than %d to %d", a.Name(), a.Serves, a.Max)
 		}
 	}
-	if _, ok := table.Lookup(kmsg.JoinGroup.Int16()); ok {
-		t.Error("groups are not served yet")
+	if _, ok := table.Lookup(kmsg.TxnOffsetCommit.Int16()); ok {
+		t.Error("transactions are not served yet")
 	}
 }
 
