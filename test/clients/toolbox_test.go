@@ -109,7 +109,12 @@ type toolRun struct {
 // what it printed, whatever its exit code.
 func (r *toolRun) ask(class, stdin string, args ...string) answer {
 	r.Helper()
-	args = append(args, "--bootstrap-server", r.addr)
+	server := []string{"--bootstrap-server", r.addr}
+	if class == "ClusterTool" {
+		args = append(args, server...) // its word comes first
+	} else {
+		args = append(server, args...)
+	}
 	a, err := r.box.ask(r.Context(), command{Class: class, Args: args, Stdin: stdin})
 	if err != nil {
 		r.Fatal(err)
