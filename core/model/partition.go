@@ -29,6 +29,9 @@ type Append struct {
 	Timeout   time.Duration // for AcksAll: how long to wait for the high watermark
 	// LogAppendTime is the time stamped into the batch in milliseconds, or -1.
 	LogAppendTime int64
+	// Under, unless nil, is the only leader epoch under which the batch is to be
+	// appended: under another one it is refused (ErrFencedLeaderEpoch).
+	Under *LeaderEpoch
 }
 
 // Appended answers an Append.
@@ -38,6 +41,9 @@ type Appended struct {
 	LogStart      int64 // -1 where it is not known
 	LeaderEpoch   LeaderEpoch
 	Err           error // nil, or one that wraps a sentinel
+	// Refused comes with an error: nothing of the batch is in the log, nor will be.
+	// An error without it leaves that open.
+	Refused bool
 }
 
 // IsolationLevel is what a consumer may see.

@@ -33,7 +33,7 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 		m.turnAway(now, out, in.ID, &in.Batch, m.errUncommitted())
 		return
 	}
-	q := queued{id: in.ID, batch: in.Batch, acks: in.Acks, deadline: in.Deadline, logTime: in.LogAppendTime}
+	q := queued{id: in.ID, batch: in.Batch, acks: in.Acks, deadline: in.Deadline, under: in.Under, logTime: in.LogAppendTime}
 	if m.queue.len() == 0 && m.state == stateLeading && m.roomFor(&q) {
 		m.submit(now, &q, out)
 		return
@@ -78,6 +78,10 @@ func (m *Machine) submitQueued(now time.Time, out *Effects) {
 // submit gives a batch its offsets and sends it to the store, unless it repeats
 // one or does not follow its producer's last.
 func (m *Machine) submit(now time.Time, q *queued, out *Effects) {
+	if q.under != nil && *q.under != m.epoch {
+		m.refuse(out, q.id, fmt.Errorf("partition %s is led under epoch %d, not %d: %w", m.partition, m.epoch, *q.under, model.ErrFencedLeaderEpoch))
+		return
+	}
 	if q.batch.ProducerID >= 0 {
 		old, err := m.producers.check(&q.batch)
 		if err != nil {
@@ -229,5 +233,5 @@ func (m *Machine) drained(now time.Time, out *Effects) {
 	m.state = stateLeading
 	out.Notices = append(out.Notices, Notice{Kind: NoticeRefused, From: m.stored, To: m.next, Err: cause,
 		Text: "the store has no room"})
-	m.failInflight(out, fmt.Errorf("append to partition %s: %w: %w", m.partition, cause, model.ErrStorage))
+	m.refuseInflight(out, fmt.Errorf("append to partition %s: %w: %w", m.partition, cause, model.ErrStorage))
 }

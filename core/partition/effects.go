@@ -107,6 +107,9 @@ type Response struct {
 	LogStart      int64 // also the low watermark after a trim; -1 where not known
 	Epoch         model.LeaderEpoch
 	Err           error
+	// Refused comes with the error of an append: nothing of it is in the log, nor
+	// will be. Without it that is open.
+	Refused bool
 }
 
 // Timer names a timer of a machine. There is one of each.

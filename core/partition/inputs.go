@@ -100,6 +100,8 @@ type Append struct {
 	Batch    recordbatch.Info
 	Acks     model.Acks
 	Deadline time.Time // after it the client is told that time is up
+	// Under, unless nil, is the only leader epoch under which it gets an offset.
+	Under *model.LeaderEpoch
 	// LogAppendTime is echoed: milliseconds, or -1.
 	LogAppendTime int64
 }

@@ -117,6 +117,7 @@ type queued struct {
 	batch    recordbatch.Info
 	acks     model.Acks
 	deadline time.Time
+	under    *model.LeaderEpoch
 	logTime  int64
 }
 
@@ -330,6 +331,16 @@ func (m *Machine) failInflight(out *Effects, err error) {
 	m.failRepeats(out, m.stored, err)
 }
 
+// refuseInflight is failInflight where the store has promised that nothing of the
+// appends is in the log, nor will be.
+func (m *Machine) refuseInflight(out *Effects, err error) {
+	from := len(out.Responses)
+	m.failInflight(out, err)
+	for i := range out.Responses[from:] {
+		out.Responses[from+i].Refused = true
+	}
+}
+
 // failStored answers acks=all clients whose records, from offset on, were
 // stored and will not be committed by this replica as it is.
 func (m *Machine) failStored(out *Effects, from int64, err error) {
@@ -393,6 +404,7 @@ func (m *Machine) turnAway(now time.Time, out *Effects, id RequestID, batch *rec
 // refuse answers an append that got no offset.
 func (m *Machine) refuse(out *Effects, id RequestID, err error) {
 	m.respondError(out, id, err)
+	out.Responses[len(out.Responses)-1].Refused = true
 	out.Releases = append(out.Releases, id)
 }
 

@@ -272,7 +272,7 @@ const refusalsMax = 3
 func (m *Machine) giveUpInflight(out *Effects) {
 	out.Notices = append(out.Notices, Notice{Kind: NoticeRefused, From: m.stored, To: m.next,
 		Text: "the store refuses these appends as invalid"})
-	m.failInflight(out, fmt.Errorf("the store refused the append: %w", model.ErrStorage))
+	m.refuseInflight(out, fmt.Errorf("the store refused the append: %w", model.ErrStorage))
 	m.refusals = 0
 }
 

@@ -201,7 +201,7 @@ func (m *Manager) find(p model.Partition) (*replica, error) {
 // to the manager for good.
 func (m *Manager) Append(ctx context.Context, a model.Append, done func(model.Appended)) {
 	fail := func(err error) {
-		done(model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err})
+		done(model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err, Refused: true})
 	}
 	r, err := m.find(a.Partition)
 	if err != nil {
@@ -222,6 +222,7 @@ func (m *Manager) Append(ctx context.Context, a model.Append, done func(model.Ap
 		Acks:          a.Acks,
 		Deadline:      m.deps.Clock.Now().Add(timeout),
 		LogAppendTime: a.LogAppendTime,
+		Under:         a.Under,
 	}}
 	if err := m.post(ctx, r, q); err != nil {
 		m.budget.Release(weight)

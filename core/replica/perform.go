@@ -179,7 +179,7 @@ func (s *Shard) respond(a *partition.Response) {
 		q.trimmed(model.TrimAnswer{LowWatermark: a.LogStart, Err: a.Err})
 	} else {
 		q.done(model.Appended{
-			BaseOffset: a.BaseOffset, LogAppendTime: a.LogAppendTime, LogStart: a.LogStart, LeaderEpoch: a.Epoch, Err: a.Err,
+			BaseOffset: a.BaseOffset, LogAppendTime: a.LogAppendTime, LogStart: a.LogStart, LeaderEpoch: a.Epoch, Err: a.Err, Refused: a.Refused,
 		})
 	}
 	q.answered = true

@@ -225,7 +225,7 @@ func (s *Shard) begin(now time.Time, r *replica, q *request) {
 	}
 	q.appendIn.ID = id
 	if r.machine == nil || r.deleting {
-		s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: unavailable(r)})
+		s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: unavailable(r), Refused: true})
 		s.release(id)
 		return
 	}
