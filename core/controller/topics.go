@@ -159,7 +159,7 @@ func (d *decision) assign(t model.NewTopic, place *placer, budget int) ([][]mode
 	if err := d.checkGrowth(t.Name, int(count), budget); err != nil {
 		return nil, 0, err
 	}
-	factor, target, err := d.factor(t.Name, t.ReplicationFactor, place)
+	factor, target, err := d.factor(t, place)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -185,12 +185,15 @@ func (d *decision) checkGrowth(topic string, more, budget int) error {
 }
 
 // factor is how many replicas a new topic gets, and is to have.
-func (d *decision) factor(topic string, asked int16, place *placer) (int, int16, error) {
+func (d *decision) factor(t model.NewTopic, place *placer) (int, int16, error) {
 	refuse := func(why string) (int, int16, error) {
-		return 0, 0, fmt.Errorf("topic %q: %s: %w", topic, why, model.ErrInvalidReplication)
+		return 0, 0, fmt.Errorf("topic %q: %s: %w", t.Name, why, model.ErrInvalidReplication)
 	}
 	unfenced, all := place.usable()
-	target := max(1, d.img.Cluster.ReplicationFactorTarget)
+	asked, target := t.ReplicationFactor, max(1, d.img.Cluster.ReplicationFactorTarget)
+	if t.ReplicationTarget > 0 {
+		target = t.ReplicationTarget
+	}
 	switch {
 	case asked == 0 || asked < -1:
 		return refuse(fmt.Sprintf("replication factor %d: at least 1, or -1 for the cluster's target", asked))

@@ -11,6 +11,8 @@ type NewTopic struct {
 	// ReplicationFactor is the count, or -1 for the target of the cluster: the
 	// topic is then made with what there is, and marked.
 	ReplicationFactor int16
+	// ReplicationTarget, if above 0, stands in for the cluster's target.
+	ReplicationTarget int16
 	// Assignment names the replicas of each partition by hand; nil where the
 	// controller places them. With it the two numbers above are -1.
 	Assignment map[int32][]NodeID

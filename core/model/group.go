@@ -6,6 +6,10 @@ import "time"
 // slice in a question belongs to whoever is asked; one in an answer must not be
 // changed. "" stands for a field that a client left out.
 
+// OffsetsTopic is the internal topic that holds what groups commit, and the groups
+// themselves.
+const OffsetsTopic = "__consumer_offsets"
+
 // GroupState is where a group is in its life.
 type GroupState int8
 
