@@ -1,0 +1,294 @@
+package clients
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// values are n records for one partition of a topic, with timestamps from 1000 on, a
+// second apart.
+func (r *toolRun) values(topic string, partition int32, n int) {
+	r.Helper()
+	c := r.client(r.addr, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for i := range n {
+		rec := &kgo.Record{Topic: topic, Partition: partition, Value: fmt.Appendf(nil, "v%d", i), Timestamp: atSecond(i + 1)}
+		if err := c.ProduceSync(r.within(askTimeout), rec).FirstErr(); err != nil {
+			r.Fatalf("produce: %v", err)
+		}
+	}
+}
+
+// unused is a name that no topic has yet.
+func (r *toolRun) unused(prefix string) string {
+	r.Helper()
+	name := r.topic(r.addr, prefix, 1)
+	if _, err := r.admin(r.addr).DeleteTopic(r.within(askTimeout), name); err != nil {
+		r.Fatal(err)
+	}
+	return name + "-2"
+}
+
+// brokerID is the number of the one broker.
+func (r *toolRun) brokerID() string {
+	r.Helper()
+	m, err := r.admin(r.addr).BrokerMetadata(r.within(askTimeout))
+	if err != nil || len(m.Brokers) != 1 {
+		r.Fatalf("brokers: %v, %v", m.Brokers, err)
+	}
+	return strconv.Itoa(int(m.Brokers[0].NodeID))
+}
+
+func topicsCreate(r *toolRun) {
+	name, id := r.unused("tool-create"), r.brokerID()
+	create := []string{"--create", "--topic", name, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=3600000"}
+	r.contains(r.ok("TopicCommand", create...), "Created topic "+name+".")
+	r.refused("already exists", "TopicCommand", create...)
+	r.ok("TopicCommand", append(create, "--if-not-exists")...)
+	r.soon(func() error { return wantLine(r.ok("TopicCommand", "--list"), name) })
+	out := r.ok("TopicCommand", "--describe", "--topic", name)
+	r.contains(out, "PartitionCount: 2\tReplicationFactor: 1\t")
+	r.contains(out, "retention.ms=3600000")
+	for _, p := range []string{"0", "1"} {
+		r.has(out, "Topic:", name, "Partition:", p, "Leader:", id, "Replicas:", id, "Isr:", id, "Elr:", "LastKnownElr:")
+	}
+	r.contains(r.ok("TopicCommand", "--describe", "--topics-with-overrides"), "Topic: "+name+"\t")
+	r.hasNot(r.ok("TopicCommand", "--describe", "--under-replicated-partitions"), name)
+}
+
+func topicsAlter(r *toolRun) {
+	name := r.topic(r.addr, "tool-alter", 2)
+	r.ok("TopicCommand", "--alter", "--topic", name, "--partitions", "4")
+	r.soon(func() error {
+		if out := r.ok("TopicCommand", "--describe", "--topic", name); !strings.Contains(out, "PartitionCount: 4\t") {
+			return fmt.Errorf("not 4 partitions: %s", out)
+		}
+		return nil
+	})
+	r.refused("currently has 4 partition(s); 3 would not be an increase", "TopicCommand", "--alter", "--topic", name, "--partitions", "3")
+}
+
+func topicsDelete(r *toolRun) {
+	name := r.topic(r.addr, "tool-delete", 2)
+	r.ok("TopicCommand", "--delete", "--topic", name)
+	r.soon(func() error {
+		if out := r.ok("TopicCommand", "--list"); wantLine(out, name) == nil {
+			return fmt.Errorf("%s is still there", name)
+		}
+		return nil
+	})
+	r.refused("does not exist as expected", "TopicCommand", "--delete", "--topic", name)
+}
+
+func configsTopic(r *toolRun) {
+	name := r.topic(r.addr, "tool-configs", 1)
+	describe := []string{"--entity-type", "topics", "--entity-name", name, "--describe"}
+	alter := []string{"--entity-type", "topics", "--entity-name", name, "--alter"}
+	r.has(r.ok("ConfigCommand", describe...), "retention.ms=-1", "sensitive=false", "synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1}")
+	out := r.ok("ConfigCommand", append(alter, "--add-config", "max.message.bytes=2000,cleanup.policy=[compact,delete]")...)
+	r.contains(out, "Completed updating config for topic "+name+".")
+	r.soon(func() error {
+		out := r.ok("ConfigCommand", describe...)
+		if !strings.Contains(out, "max.message.bytes=2000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:max.message.bytes=2000, ") ||
+			!strings.Contains(out, "cleanup.policy=compact,delete ") {
+			return fmt.Errorf("not altered: %s", out)
+		}
+		return nil
+	})
+	r.ok("ConfigCommand", append(alter, "--delete-config", "max.message.bytes,cleanup.policy")...)
+	r.soon(func() error {
+		if out := r.ok("ConfigCommand", describe...); strings.Contains(out, "max.message.bytes") || strings.Contains(out, "cleanup.policy") {
+			return fmt.Errorf("not deleted: %s", out)
+		}
+		return nil
+	})
+	r.contains(r.ok("ConfigCommand", append(describe, "--all")...), "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}")
+	r.refused("Unknown topic config name: nonsense", "ConfigCommand", append(alter, "--add-config", "nonsense=1")...)
+}
+
+func configsBrokers(r *toolRun) {
+	entity := []string{"--entity-type", "brokers", "--entity-default"}
+	value := "  log.retention.ms=172800000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=172800000"
+	out := r.ok("ConfigCommand", append(entity, "--alter", "--add-config", "log.retention.ms=172800000")...)
+	r.contains(out, "Completed updating default config for brokers in the cluster.")
+	seen := func(want bool, args ...string) {
+		r.Helper()
+		r.soon(func() error {
+			if out := r.ok("ConfigCommand", args...); strings.Contains(out, value) != want {
+				return fmt.Errorf("%q is to be there: %t: %s", value, want, out)
+			}
+			return nil
+		})
+	}
+	one := []string{"--entity-type", "brokers", "--entity-name", r.brokerID(), "--describe", "--all"}
+	seen(true, append(entity, "--describe")...)
+	seen(true, one...)
+	r.ok("ConfigCommand", append(entity, "--alter", "--delete-config", "log.retention.ms")...)
+	seen(false, append(entity, "--describe")...)
+	seen(false, one...)
+}
+
+// configsNobody: there are no quotas and no users, which is no error.
+func configsNobody(r *toolRun) {
+	for _, kind := range []string{"users", "clients"} {
+		if out := r.ok("ConfigCommand", "--entity-type", kind, "--describe"); strings.TrimSpace(out) != "" {
+			r.Errorf("%s: %s", kind, out)
+		}
+	}
+}
+
+func getOffsets(r *toolRun) {
+	name := r.topic(r.addr, "tool-offsets", 2)
+	r.values(name, 1, 4)
+	for when, want := range map[string][]string{
+		"latest":        {name + ":0:0", name + ":1:4"},
+		"earliest":      {name + ":0:0", name + ":1:0"},
+		"max-timestamp": {name + ":1:3"},
+		"2500":          {name + ":1:2"},
+		"99999":         {},
+	} {
+		got := strings.Fields(r.ok("GetOffsetShell", "--topic", name, "--time", when))
+		// A partition without an answer may be left out, or be printed without an offset.
+		got = slices.DeleteFunc(got, func(l string) bool { return strings.HasSuffix(l, ":") })
+		if !slices.Equal(got, want) {
+			r.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	r.has(r.ok("GetOffsetShell", "--topic-partitions", name+":1"), name+":1:4")
+}
+
+// file writes a file that a tool reads.
+func (r *toolRun) file(name, content string) string {
+	r.Helper()
+	path := filepath.Join(r.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	return path
+}
+
+func deleteRecords(r *toolRun) {
+	name := r.topic(r.addr, "tool-records", 2)
+	r.values(name, 1, 4)
+	upTo := func(offset int) string {
+		return r.file(fmt.Sprintf("to-%d.json", offset), fmt.Sprintf(`{"partitions":[{"topic":%q,"partition":1,"offset":%d}],"version":1}`, name, offset))
+	}
+	out := r.ok("DeleteRecordsCommand", "--offset-json-file", upTo(3))
+	r.has(out, "partition:", name+"-1", "low_watermark:", "3")
+	r.has(r.ok("GetOffsetShell", "--topic", name, "--time", "earliest"), name+":1:3")
+	r.refused("OffsetOutOfRangeException", "DeleteRecordsCommand", "--offset-json-file", upTo(5))
+	r.has(r.ok("DeleteRecordsCommand", "--offset-json-file", upTo(-1)), "partition:", name+"-1", "low_watermark:", "4")
+}
+
+func logDirs(r *toolRun) {
+	name := r.topic(r.addr, "tool-dirs", 2)
+	r.values(name, 0, 4)
+	out := r.ok("LogDirsCommand", "--describe", "--topic-list", name)
+	_, found, _ := strings.Cut(out, "{")
+	var dirs struct {
+		Brokers []struct {
+			LogDirs []struct {
+				Error      *string
+				LogDir     string
+				Partitions []struct {
+					Partition string
+					Size      int64
+					OffsetLag int64
+					IsFuture  bool
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte("{"+found), &dirs); err != nil {
+		r.Fatalf("%v: %s", err, out)
+	}
+	sizes := make(map[string]int64)
+	for _, b := range dirs.Brokers {
+		for _, d := range b.LogDirs {
+			if d.Error != nil || d.LogDir == "" {
+				r.Errorf("directory %q: error %v", d.LogDir, d.Error)
+			}
+			for _, p := range d.Partitions {
+				sizes[p.Partition] = p.Size
+				if p.OffsetLag != 0 || p.IsFuture {
+					r.Errorf("partition %+v", p)
+				}
+			}
+		}
+	}
+	if len(sizes) != 2 || sizes[name+"-0"] <= 0 || sizes[name+"-1"] != 0 {
+		r.Errorf("sizes %v", sizes)
+	}
+}
+
+// apiVersions: the tool must know each API, and be able to use it.
+func apiVersions(r *toolRun) {
+	out := r.ok("BrokerApiVersionsCommand")
+	r.contains(out, r.addr+" (id: "+r.brokerID()+" rack: ")
+	for _, api := range []string{"Produce(0)", "Fetch(1)", "OffsetCommit(8)", "JoinGroup(11)", "OffsetDelete(47)", "DescribeQuorum(55)"} {
+		if !regexp.MustCompile(regexp.QuoteMeta(api) + `: [^\n]*\[usable: \d+\]`).MatchString(out) {
+			r.Errorf("%s is not usable:\n%s", api, out)
+		}
+	}
+	r.hasNot(out, "UNKNOWN")
+	r.hasNot(out, "unusable")
+}
+
+func clusterID(r *toolRun) {
+	m, err := r.admin(r.addr).BrokerMetadata(r.within(askTimeout))
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.has(r.ok("ClusterTool", "cluster-id"), "Cluster", "ID:", m.Cluster)
+	host, port, _ := strings.Cut(r.addr, ":")
+	r.has(r.ok("ClusterTool", "list-endpoints"), r.brokerID(), host, port, "null", "unfenced", "broker")
+}
+
+func describeProducers(r *toolRun) {
+	name := r.topic(r.addr, "tool-producers", 1)
+	r.values(name, 0, 4)
+	out := r.ok("TransactionsCommand", "describe-producers", "--topic", name, "--partition", "0")
+	if !regexp.MustCompile(`(?m)^\d+\s+0\s+-1\s+3\s+4000\s+None\s*$`).MatchString(out) {
+		r.Errorf("no producer at sequence 3: %s", out)
+	}
+}
+
+func describeQuorum(r *toolRun) {
+	id := r.brokerID()
+	out := r.ok("MetadataQuorumCommand", "describe", "--status")
+	r.has(out, "LeaderId:", id)
+	r.has(out, "MaxFollowerLag:", "0")
+	r.has(out, "CurrentObservers:", "[]")
+	if !regexp.MustCompile(`CurrentVoters: +\[\{"id": ` + id + `[,}]`).MatchString(out) {
+		r.Errorf("broker %s is no voter: %s", id, out)
+	}
+	if !regexp.MustCompile(`HighWatermark: +[1-9]\d*\n`).MatchString(out) {
+		r.Errorf("no high watermark: %s", out)
+	}
+	out = r.ok("MetadataQuorumCommand", "describe", "--replication")
+	if !regexp.MustCompile(`(?m)^` + id + `\s+\S+\s+[1-9]\d*\s+0\s+\d+\s+\d+\s+Leader\s*$`).MatchString(out) {
+		r.Errorf("broker %s does not lead: %s", id, out)
+	}
+}
+
+func leaderElection(r *toolRun) {
+	name := r.topic(r.addr, "tool-election", 2)
+	out := r.ok("LeaderElectionCommand", "--election-type", "preferred", "--topic", name, "--partition", "0")
+	r.contains(out, "Valid replica already elected for partitions "+name+"-0")
+	r.ok("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+}
+
+func reassignList(r *toolRun) {
+	r.contains(r.ok("reassign.ReassignPartitionsCommand", "--list"), "No partition reassignments found.")
+}
+
+func aclsRefused(r *toolRun) {
+	r.refused("SecurityDisabledException", "AclCommand", "--list")
+}
