@@ -45,6 +45,9 @@ again, it goes on where it was. To begin anew, remove the directory.`,
 			if flags.Changed("port") {
 				opts.override("--port", "listeners", devListeners(os.Getenv("BROKERD_LISTENERS"), port))
 			}
+			if os.Getenv(rebalanceDelayVariable) == "" {
+				opts.override("dev", "group.initial.rebalance.delay.ms", "0") // nobody who tries things out wants to wait
+			}
 			opts.greet = true
 			return runBroker(cmd.Context(), c, opts)
 		},
@@ -57,6 +60,9 @@ again, it goes on where it was. To begin anew, remove the directory.`,
 	f.StringArrayVar(&opts.set, "set", nil, "any other setting, as name=value (repeatable)")
 	return cmd
 }
+
+// rebalanceDelayVariable sets group.initial.rebalance.delay.ms, also for dev.
+const rebalanceDelayVariable = "BROKERD_GROUP_INITIAL_REBALANCE_DELAY_MS"
 
 // devListeners puts a port into the listeners that the environment names, or
 // into one on the loopback address.

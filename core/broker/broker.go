@@ -32,6 +32,7 @@ const (
 	quorumStop   = 5 * time.Second
 	upkeepStop   = 2 * time.Second
 	serverStop   = 12 * time.Second
+	groupsStop   = 3 * time.Second
 )
 
 // registerTimeout bounds the broker's own registration.
@@ -189,12 +190,17 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	restarted := manager.Restarted
 	b.plugins.restarted.Store(&restarted)
+	groups, err := b.newCoordinator(node, manager, incarnation)
+	if err != nil {
+		return err
+	}
 	node.OnImage(manager.Apply)
+	node.OnImage(groups.Apply) // after the replicas, which it reads and writes through
 	b.parts.start(ctx, "replicas", replicasStop, manager.Run)
 	b.parts.start(ctx, "quorum", quorumStop, node.Run)
 	b.parts.start(ctx, "upkeep", upkeepStop, purged.run)
 
-	front, err := b.newServer(node, manager)
+	front, err := b.newServer(node, manager, groups)
 	if err != nil {
 		return err
 	}
@@ -209,6 +215,9 @@ func (b *Broker) start(ctx context.Context) error {
 		return errors.Join(err, unbind(ctx, front))
 	}
 	b.parts.start(ctx, "listeners", serverStop, front.Run)
+	// Stopped first, since it answers members that may wait for minutes, for whom the
+	// listeners would.
+	b.parts.start(ctx, "groups", groupsStop, groups.Run)
 	b.progress(func(a *assembly) { a.waiting, a.listeners = "", listeners })
 	b.metrics.Broker().Ready(true)
 	for _, w := range b.lostStores() {

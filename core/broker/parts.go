@@ -12,6 +12,7 @@ import (
 	"github.com/brokerd/brokerd/core/api"
 	"github.com/brokerd/brokerd/core/config"
 	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
@@ -133,7 +134,7 @@ func (b *Broker) newManager(stores []*pluginhost.Store, incarnation [16]byte, pu
 	return m, nil
 }
 
-func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager) (*server.Server, error) {
+func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager, groups *coordinator.Manager) (*server.Server, error) {
 	properties := make(map[string]api.Property, len(b.cfg.Values))
 	for _, v := range b.cfg.Values {
 		properties[v.Name] = api.Property{Value: v.Value, Default: v.Default(), Doc: v.About}
@@ -149,7 +150,7 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager) (*server
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	handler := api.New(edge, api.Deps{
-		Partitions: manager, Controller: b.commands(node), Metadata: node, Quorum: node, Authorizer: security.AllowAll{},
+		Partitions: manager, Controller: b.commands(node), Metadata: node, Quorum: node, Groups: groups, Authorizer: security.AllowAll{},
 		Events: b.metrics.API(), Logger: b.log, Now: time.Now,
 	})
 	cfg := server.DefaultConfig()
@@ -170,10 +171,11 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager) (*server
 
 // commands is the controller as the edge may use it.
 func (b *Broker) commands(node *quorum.Node) api.Controller {
-	if b.cfg.Topics.Delete {
-		return node
+	var c api.Controller = offsetsTopic{Controller: node, topic: b.offsetsTopic()}
+	if !b.cfg.Topics.Delete {
+		c = noDeletes{c}
 	}
-	return noDeletes{node}
+	return c
 }
 
 // noDeletes is a controller under delete.topic.enable: false.

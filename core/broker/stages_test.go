@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/replica"
 	"github.com/brokerd/brokerd/core/server"
 )
@@ -61,11 +62,14 @@ func TestStagesTellWhoEnded(t *testing.T) {
 // Operators are told to give a minute, and each part has to have the time that it
 // takes for itself when it must give up.
 func TestStopFitsIntoAMinute(t *testing.T) {
-	if sum := adminStop + pluginsStop + replicasStop + quorumStop + upkeepStop + serverStop; sum >= time.Minute {
+	if sum := adminStop + pluginsStop + replicasStop + quorumStop + upkeepStop + serverStop + groupsStop; sum >= time.Minute {
 		t.Errorf("a stop may take %s", sum)
 	}
 	if own := server.DefaultConfig().DrainTimeout; serverStop <= own {
 		t.Errorf("the server is given %s and drains for %s", serverStop, own)
+	}
+	if own := coordinator.DefaultConfig().ShutdownTimeout; groupsStop <= own {
+		t.Errorf("the group coordinator is given %s and waits for its writes for %s", groupsStop, own)
 	}
 	if own := replica.DefaultConfig().ShutdownTimeout; replicasStop <= own {
 		t.Errorf("the replicas are given %s and close their logs for %s", replicasStop, own)

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -24,6 +25,7 @@ type Config struct {
 
 	Cluster   Cluster
 	Topics    Topics
+	Groups    Groups
 	Server    Server
 	Replicas  Replicas
 	Storage   Storage
@@ -78,6 +80,20 @@ type Topics struct {
 	// Properties stand in for topic settings: every one of topicconfig's, by its
 	// broker-level name, in that table's own units.
 	Properties map[string]string
+}
+
+// Groups are the habits of the group coordinator, under Kafka's names.
+type Groups struct {
+	SessionMin    time.Duration
+	SessionMax    time.Duration
+	InitialDelay  time.Duration
+	SizeMax       int32
+	MetadataMax   int32         // bytes of one commit's metadata
+	Retention     time.Duration // of the offsets of a group without members
+	ExpiryEvery   time.Duration
+	CommitTimeout time.Duration
+	SegmentBytes  int64 // of the offsets topic
+	Codec         int8  // of what is written to it, in Kafka's numbers
 }
 
 // Server limits what clients may hold open and ask.
@@ -171,6 +187,17 @@ func Default() Config {
 			AutoCreate:         true,
 			Delete:             true,
 			Properties:         defaultProperties(),
+		},
+		Groups: Groups{
+			SessionMin:    6 * time.Second,
+			SessionMax:    30 * time.Minute,
+			InitialDelay:  3 * time.Second,
+			SizeMax:       math.MaxInt32,
+			MetadataMax:   4096,
+			Retention:     7 * 24 * time.Hour,
+			ExpiryEvery:   10 * time.Minute,
+			CommitTimeout: 5 * time.Second,
+			SegmentBytes:  100 << 20,
 		},
 		Server: Server{
 			RequestBytesMax:  100 << 20,

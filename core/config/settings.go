@@ -33,6 +33,7 @@ func settings() []setting {
 	out := nodeSettings()
 	out = append(out, topicSettings()...)
 	out = append(out, propertySettings()...)
+	out = append(out, groupSettings()...)
 	out = append(out, limitSettings()...)
 	return append(out, pluginSettings()...)
 }
@@ -86,6 +87,31 @@ func topicSettings() []setting {
 			field: func(c *Config) field { return boolField{&c.Topics.AutoCreate} }},
 		{name: "delete.topic.enable", about: "topics can be deleted",
 			field: func(c *Config) field { return boolField{&c.Topics.Delete} }},
+	}
+}
+
+func groupSettings() []setting {
+	return []setting{
+		{name: "group.min.session.timeout.ms", about: "shortest session that a group's member may ask for",
+			field: func(c *Config) field { return durationField{&c.Groups.SessionMin} }},
+		{name: "group.max.session.timeout.ms", about: "longest session that a group's member may ask for",
+			field: func(c *Config) field { return durationField{&c.Groups.SessionMax} }},
+		{name: "group.initial.rebalance.delay.ms", about: "how long the first rebalance of an empty group waits for more members",
+			field: func(c *Config) field { return durationField{&c.Groups.InitialDelay} }},
+		{name: "group.max.size", about: "most members of a group",
+			field: func(c *Config) field { return intField[int32]{&c.Groups.SizeMax} }},
+		{name: "offset.metadata.max.bytes", about: "most metadata of one committed offset",
+			field: func(c *Config) field { return intField[int32]{&c.Groups.MetadataMax} }},
+		{name: "offsets.retention.minutes", about: "how long the offsets of a group without members are kept",
+			field: func(c *Config) field { return minutesField{&c.Groups.Retention} }},
+		{name: "offsets.retention.check.interval.ms", about: "how often that is looked at",
+			field: func(c *Config) field { return durationField{&c.Groups.ExpiryEvery} }},
+		{name: "offsets.commit.timeout.ms", about: "how long a client waits for its offsets to be written",
+			field: func(c *Config) field { return durationField{&c.Groups.CommitTimeout} }},
+		{name: "offsets.topic.segment.bytes", about: "segment.bytes of the topic of committed offsets, when it is made",
+			field: func(c *Config) field { return bytesField[int64]{&c.Groups.SegmentBytes, false} }},
+		{name: "offsets.topic.compression.codec", about: "how committed offsets are compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
+			field: func(c *Config) field { return intField[int8]{&c.Groups.Codec} }},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/brokerd/brokerd/core/image/topicconfig"
@@ -48,6 +49,7 @@ func (c Config) problems() []problem {
 	}
 	c.checkListeners(&k)
 	c.checkTopics(&k)
+	c.checkGroups(&k)
 	c.checkLimits(&k)
 	c.checkPlugins(&k)
 	if c.Admin.Listen != "" {
@@ -132,6 +134,26 @@ func (c Config) checkTopics(k *checker) {
 		k.check(false, "topic defaults", "%s", err)
 	}
 }
+
+func (c Config) checkGroups(k *checker) {
+	g := c.Groups
+	k.check(g.SessionMin > 0, "group.min.session.timeout.ms", "%d is too little; give at least 1", g.SessionMin.Milliseconds())
+	k.check(g.SessionMax >= g.SessionMin, "group.max.session.timeout.ms", "%d is less than group.min.session.timeout.ms (%d), so that no member could join; raise it, or lower the other",
+		g.SessionMax.Milliseconds(), g.SessionMin.Milliseconds())
+	k.check(g.InitialDelay >= 0, "group.initial.rebalance.delay.ms", "%d is negative", g.InitialDelay.Milliseconds())
+	k.check(g.SizeMax >= 1, "group.max.size", "%d is too few; a group has at least 1 member", g.SizeMax)
+	k.check(g.MetadataMax >= 0, "offset.metadata.max.bytes", "%d is negative", g.MetadataMax)
+	k.check(g.Retention > 0, "offsets.retention.minutes", "%s is too little; offsets would go as soon as their group has no members", g.Retention)
+	k.check(g.ExpiryEvery > 0, "offsets.retention.check.interval.ms", "%d is too little; give at least 1", g.ExpiryEvery.Milliseconds())
+	k.check(g.CommitTimeout > 0, "offsets.commit.timeout.ms", "%d is too little; give at least 1", g.CommitTimeout.Milliseconds())
+	k.check(g.Codec >= 0 && g.Codec <= codecMax, "offsets.topic.compression.codec", "%d is none of 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) and 4 (zstd)", g.Codec)
+	segment, _ := topicconfig.Lookup("segment.bytes")
+	err := segment.Check(strconv.FormatInt(g.SegmentBytes, 10))
+	k.check(err == nil, "offsets.topic.segment.bytes", "it cannot be %d: it must be %s", g.SegmentBytes, segment.Allowed)
+}
+
+// codecMax is the greatest of Kafka's numbers of codecs.
+const codecMax = 4
 
 func (c Config) checkLimits(k *checker) {
 	s := c.Server

@@ -17,7 +17,7 @@ type field interface {
 }
 
 type integer interface {
-	~int | ~int16 | ~int32 | ~int64
+	~int | ~int8 | ~int16 | ~int32 | ~int64
 }
 
 type intField[T integer] struct{ at *T }
@@ -151,6 +151,28 @@ func (f durationField) parse(text string) error {
 }
 
 func (f durationField) format() string { return strconv.FormatInt(f.at.Milliseconds(), 10) }
+
+// minutesField holds a time in minutes, as Kafka's names ending in .minutes do, or
+// with a unit. It is shown in minutes, or with a unit where that would round it.
+type minutesField struct{ at *time.Duration }
+
+func (f minutesField) parse(text string) error {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if n < 0 {
+			return fmt.Errorf("%q is negative", text)
+		}
+		*f.at = time.Duration(min(n, math.MaxInt64/int64(time.Minute))) * time.Minute
+		return nil
+	}
+	return durationField(f).parse(text)
+}
+
+func (f minutesField) format() string {
+	if *f.at%time.Minute != 0 {
+		return f.at.String()
+	}
+	return strconv.FormatInt(int64(*f.at/time.Minute), 10)
+}
 
 // parseMillis reads 1500, 1500ms, 1.5s, 10m, 168h or 7d.
 func parseMillis(text string) (int64, error) {

@@ -114,6 +114,41 @@ func (r Replica) Begin(store string) {
 	r.m.add(replicaRefused, 0, store)
 }
 
+// Coordinator counts what the group coordinator tells (core/coordinator's Events).
+type Coordinator struct{ m *Metrics }
+
+// Coordinator returns the counter of the group coordinator's events.
+func (m *Metrics) Coordinator() Coordinator { return Coordinator{m} }
+
+// Loaded counts a partition whose groups are served.
+func (c Coordinator) Loaded(took time.Duration) { c.m.observe(coordinatorLoads, took.Seconds()) }
+
+// LoadFailed counts a load that will be tried again.
+func (c Coordinator) LoadFailed() { c.m.add(coordinatorFailedLoads, 1) }
+
+// Rebalanced counts a group that has begun a rebalance.
+func (c Coordinator) Rebalanced() { c.m.add(coordinatorRebalances, 1) }
+
+// Committed counts offsets that a group has committed.
+func (c Coordinator) Committed(offsets int) { c.m.add(coordinatorCommitted, float64(offsets)) }
+
+// Expired counts offsets that were kept long enough.
+func (c Coordinator) Expired(offsets int) { c.m.add(coordinatorExpired, float64(offsets)) }
+
+// Refused counts a write that failed.
+func (c Coordinator) Refused() { c.m.add(coordinatorRefused, 1) }
+
+// NotAvailable counts a client that was not told its group's coordinator.
+func (c Coordinator) NotAvailable(reason string) { c.m.add(coordinatorNotAvailable, 1, reason) }
+
+// Holds says how many groups there are in a state.
+func (c Coordinator) Holds(state string, groups int) {
+	c.m.set(coordinatorGroups, float64(groups), state)
+}
+
+// Members says how many members all groups have together.
+func (c Coordinator) Members(members int) { c.m.set(coordinatorMembers, float64(members)) }
+
 // Server counts what the server of client connections tells.
 type Server struct{ m *Metrics }
 

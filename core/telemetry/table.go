@@ -25,36 +25,45 @@ type Metric struct {
 
 // The names, for those who count.
 const (
-	apiRequestSeconds    = "brokerd_api_request_seconds"
-	apiProducedRecords   = "brokerd_api_produced_records_total"
-	apiProducedBytes     = "brokerd_api_produced_bytes_total"
-	apiFetchedBytes      = "brokerd_api_fetched_bytes_total"
-	apiFetchSessions     = "brokerd_api_fetch_sessions_count"
-	apiEvictedSessions   = "brokerd_api_fetch_sessions_evicted_total"
-	apiClients           = "brokerd_api_client_connections_total"
-	replicaStoredBatches = "brokerd_replica_stored_batches_total"
-	replicaStoredBytes   = "brokerd_replica_stored_bytes_total"
-	replicaStoreSeconds  = "brokerd_replica_store_append_seconds"
-	replicaReopened      = "brokerd_replica_logs_reopened_total"
-	replicaLost          = "brokerd_replica_lost_records_total"
-	replicaDamaged       = "brokerd_replica_damaged_reads_total"
-	replicaRefused       = "brokerd_replica_refused_appends_total"
-	replicaFull          = "brokerd_replica_store_full_state"
-	replicaOffline       = "brokerd_replica_offline_count"
-	replicaQuarantined   = "brokerd_replica_quarantined_logs_count"
-	serverConnections    = "brokerd_server_connections_count"
-	serverClosed         = "brokerd_server_connections_closed_total"
-	serverRequestSeconds = "brokerd_server_request_seconds"
-	serverBytesIn        = "brokerd_server_received_bytes_total"
-	serverBytesOut       = "brokerd_server_sent_bytes_total"
-	pluginServing        = "brokerd_pluginhost_serving_state"
-	pluginStarts         = "brokerd_pluginhost_starts_total"
-	pluginEnds           = "brokerd_pluginhost_ends_total"
-	pluginFailures       = "brokerd_pluginhost_failures_total"
-	brokerInfo           = "brokerd_broker_info"
-	brokerReady          = "brokerd_broker_ready_state"
-	brokerWarnings       = "brokerd_broker_warnings_count"
-	brokerPartitions     = "brokerd_broker_partitions_count"
+	apiRequestSeconds       = "brokerd_api_request_seconds"
+	apiProducedRecords      = "brokerd_api_produced_records_total"
+	apiProducedBytes        = "brokerd_api_produced_bytes_total"
+	apiFetchedBytes         = "brokerd_api_fetched_bytes_total"
+	apiFetchSessions        = "brokerd_api_fetch_sessions_count"
+	apiEvictedSessions      = "brokerd_api_fetch_sessions_evicted_total"
+	apiClients              = "brokerd_api_client_connections_total"
+	replicaStoredBatches    = "brokerd_replica_stored_batches_total"
+	replicaStoredBytes      = "brokerd_replica_stored_bytes_total"
+	replicaStoreSeconds     = "brokerd_replica_store_append_seconds"
+	replicaReopened         = "brokerd_replica_logs_reopened_total"
+	replicaLost             = "brokerd_replica_lost_records_total"
+	replicaDamaged          = "brokerd_replica_damaged_reads_total"
+	replicaRefused          = "brokerd_replica_refused_appends_total"
+	replicaFull             = "brokerd_replica_store_full_state"
+	replicaOffline          = "brokerd_replica_offline_count"
+	replicaQuarantined      = "brokerd_replica_quarantined_logs_count"
+	coordinatorGroups       = "brokerd_coordinator_groups_count"
+	coordinatorMembers      = "brokerd_coordinator_members_count"
+	coordinatorRebalances   = "brokerd_coordinator_rebalances_total"
+	coordinatorCommitted    = "brokerd_coordinator_committed_offsets_total"
+	coordinatorExpired      = "brokerd_coordinator_expired_offsets_total"
+	coordinatorRefused      = "brokerd_coordinator_refused_writes_total"
+	coordinatorLoads        = "brokerd_coordinator_load_seconds"
+	coordinatorFailedLoads  = "brokerd_coordinator_failed_loads_total"
+	coordinatorNotAvailable = "brokerd_coordinator_not_available_total"
+	serverConnections       = "brokerd_server_connections_count"
+	serverClosed            = "brokerd_server_connections_closed_total"
+	serverRequestSeconds    = "brokerd_server_request_seconds"
+	serverBytesIn           = "brokerd_server_received_bytes_total"
+	serverBytesOut          = "brokerd_server_sent_bytes_total"
+	pluginServing           = "brokerd_pluginhost_serving_state"
+	pluginStarts            = "brokerd_pluginhost_starts_total"
+	pluginEnds              = "brokerd_pluginhost_ends_total"
+	pluginFailures          = "brokerd_pluginhost_failures_total"
+	brokerInfo              = "brokerd_broker_info"
+	brokerReady             = "brokerd_broker_ready_state"
+	brokerWarnings          = "brokerd_broker_warnings_count"
+	brokerPartitions        = "brokerd_broker_partitions_count"
 )
 
 // Table returns every metric, in the order of the document.
@@ -76,6 +85,15 @@ func Table() []Metric {
 		{apiFetchSessions, Gauge, nil, "Fetch sessions that are remembered."},
 		{apiEvictedSessions, Counter, nil, "Fetch sessions that made room for others."},
 		{apiClients, Counter, []string{"software", "software_version"}, "Connections by the name that the client's library gave."},
+		{coordinatorGroups, Gauge, []string{"state"}, "Groups that this broker coordinates, by state."},
+		{coordinatorMembers, Gauge, nil, "Members of those groups."},
+		{coordinatorRebalances, Counter, nil, "Rebalances that groups have begun."},
+		{coordinatorCommitted, Counter, nil, "Offsets that groups have committed."},
+		{coordinatorExpired, Counter, nil, "Committed offsets that were kept long enough."},
+		{coordinatorRefused, Counter, nil, "Times that groups' records could not be written, so that clients had to try again."},
+		{coordinatorLoads, Histogram, nil, "Time in which the groups of one partition were read from the log, when this broker came to coordinate them."},
+		{coordinatorFailedLoads, Counter, nil, "Times that they could not be read, and were tried again."},
+		{coordinatorNotAvailable, Counter, []string{"reason"}, "Clients that were not told their group's coordinator. creation: the offsets topic cannot be made; waiting: it is being made; leader: the group's partition has no leader."},
 		{pluginServing, Gauge, []string{"store", "plugin"}, "1 while the store's plugin serves."},
 		{pluginStarts, Counter, []string{"store", "plugin"}, "Times that the store's plugin came to serve."},
 		{pluginEnds, Counter, []string{"store", "plugin"}, "Times that it ended after it had served, the broker's own stop left out."},

@@ -1,0 +1,83 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/brokerd/brokerd/core/api"
+	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/coordinator"
+	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/quorum"
+	"github.com/brokerd/brokerd/core/replica"
+)
+
+var _ api.Groups = (*coordinator.Manager)(nil)
+
+func (b *Broker) newCoordinator(node *quorum.Node, manager *replica.Manager, incarnation [16]byte) (*coordinator.Manager, error) {
+	cfg := coordinator.DefaultConfig()
+	cfg.NodeID = model.NodeID(b.cfg.NodeID)
+	g := b.cfg.Groups
+	cfg.Groups = group.Settings{
+		SessionMin: g.SessionMin, SessionMax: g.SessionMax, InitialDelay: g.InitialDelay, SizeMax: int(g.SizeMax),
+		MetadataMax: int(g.MetadataMax), Retention: g.Retention, ExpiryEvery: g.ExpiryEvery, CommitTimeout: g.CommitTimeout,
+	}
+	cfg.Topic = b.offsetsTopic()
+	cfg.Codec = batch.Codec(g.Codec)
+	cfg.Static = b.cfg.TopicDefaults()
+	c, err := coordinator.New(cfg, coordinator.Deps{
+		Log: manager, Controller: node, Logger: b.log, Events: b.metrics.Coordinator(), Incarnation: incarnation,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the group coordinator: %w", err)
+	}
+	return c, nil
+}
+
+func (b *Broker) offsetsTopic() coordinator.Topic {
+	return coordinator.Topic{
+		Partitions: b.cfg.Topics.OffsetsPartitions, ReplicationTarget: b.cfg.Topics.OffsetsReplication, SegmentBytes: b.cfg.Groups.SegmentBytes,
+	}
+}
+
+// offsetsTopic is a controller that keeps clients from making or growing the offsets
+// topic in a way that would lose what it is for.
+type offsetsTopic struct {
+	api.Controller
+	topic coordinator.Topic
+}
+
+func (c offsetsTopic) CreateTopics(ctx context.Context, topics []model.NewTopic, validateOnly bool) ([]model.TopicResult, error) {
+	all := make([]model.NewTopic, len(topics))
+	for i, t := range topics {
+		all[i] = c.topic.Complete(t)
+	}
+	return c.Controller.CreateTopics(ctx, all, validateOnly)
+}
+
+// CreatePartitions refuses the offsets topic: the number of its partitions says which
+// of them holds a group, so that groups would lose sight of what they committed.
+func (c offsetsTopic) CreatePartitions(ctx context.Context, more []model.MorePartitions, validateOnly bool) ([]error, error) {
+	out := make([]error, len(more))
+	var rest []model.MorePartitions
+	var at []int
+	for i, m := range more {
+		if m.Topic == model.OffsetsTopic {
+			out[i] = fmt.Errorf("groups are found by the number of partitions of %s, which therefore stays: %w", m.Topic, model.ErrInvalidPartitions)
+			continue
+		}
+		rest, at = append(rest, m), append(at, i)
+	}
+	if len(rest) == 0 {
+		return out, nil
+	}
+	errs, err := c.Controller.CreatePartitions(ctx, rest, validateOnly)
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range errs {
+		out[at[i]] = err
+	}
+	return out, nil
+}

@@ -1,0 +1,139 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// The reasons for which nobody is told a coordinator, as they are counted.
+const (
+	ReasonCreation = "creation" // the offsets topic is not there, and cannot be made
+	ReasonWaiting  = "waiting"  // it is being made
+	ReasonLeader   = "leader"   // the group's partition has no leader
+)
+
+// creation is an attempt to make the offsets topic. One caller makes it for all.
+type creation struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// Coordinator implements the port of the edge.
+func (m *Manager) Coordinator(ctx context.Context, group string) (model.NodeID, error) {
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		m.mu.Unlock()
+		v := m.view.Load()
+		if v.partitions > 0 {
+			return m.leader(v, group)
+		}
+		if v.img == nil {
+			if !waitFor(ctx, changed) {
+				return model.NoNode, m.notAvailable(ReasonWaiting, "the metadata is not there yet")
+			}
+			continue
+		}
+		if err := m.create(ctx); err != nil {
+			return model.NoNode, m.notAvailable(ReasonCreation, fmt.Sprintf("topic %s cannot be made: %s", model.OffsetsTopic, err))
+		}
+		if !waitFor(ctx, changed) {
+			return model.NoNode, m.notAvailable(ReasonWaiting, fmt.Sprintf("topic %s is being made", model.OffsetsTopic))
+		}
+	}
+}
+
+// waitFor waits until something happens or ctx ends.
+func waitFor(ctx context.Context, happens <-chan struct{}) bool {
+	select {
+	case <-happens:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// leader is who leads the group's partition.
+func (m *Manager) leader(v *view, group string) (model.NodeID, error) {
+	p := model.Partition{Topic: v.topic, Index: PartitionOf(group, v.partitions)}
+	reg, _, ok := v.img.Partition(p)
+	if !ok || reg.Leader == model.NoNode {
+		return model.NoNode, m.notAvailable(ReasonLeader, fmt.Sprintf("partition %d of %s has no leader", p.Index, model.OffsetsTopic))
+	}
+	return reg.Leader, nil
+}
+
+// create asks for the topic, or waits for whoever does.
+func (m *Manager) create(ctx context.Context) error {
+	m.mu.Lock()
+	c := m.creating
+	first := c == nil
+	if first {
+		c = &creation{done: make(chan struct{})}
+		m.creating = c
+	}
+	m.mu.Unlock()
+	if !first {
+		if !waitFor(ctx, c.done) {
+			return nil // it is still being made
+		}
+		return c.err
+	}
+	c.err = m.createNow(ctx)
+	m.mu.Lock()
+	m.creating = nil
+	m.mu.Unlock()
+	close(c.done)
+	return c.err
+}
+
+func (m *Manager) createNow(ctx context.Context) error {
+	if m.view.Load().partitions > 0 {
+		return nil // somebody else was faster
+	}
+	results, err := m.deps.Controller.CreateTopics(ctx, []model.NewTopic{m.cfg.Topic.New()}, false)
+	if err != nil {
+		return err
+	}
+	if r := results[0]; r.Err != nil && !errors.Is(r.Err, model.ErrTopicExists) {
+		return r.Err
+	}
+	m.deps.Logger.Info("made the topic of committed offsets", "topic", model.OffsetsTopic,
+		"partitions", results[0].Partitions, "replication_factor", results[0].ReplicationFactor)
+	return nil
+}
+
+// trouble is one reason that keeps clients from their coordinator.
+type trouble struct {
+	logged time.Time
+	times  int // since then
+}
+
+// troubleLogEvery is how often one reason is logged.
+const troubleLogEvery = 10 * time.Second
+
+// notAvailable counts the reason, logs it now and then, and makes the error of it.
+func (m *Manager) notAvailable(reason, text string) error {
+	m.deps.Events.NotAvailable(reason)
+	now := m.deps.Clock.Now()
+	m.mu.Lock()
+	t := m.troubles[reason]
+	if t == nil {
+		t = &trouble{}
+		m.troubles[reason] = t
+	}
+	t.times++
+	times, tell := t.times, t.logged.IsZero() || now.Sub(t.logged) >= troubleLogEvery
+	if tell {
+		t.logged, t.times = now, 0
+	}
+	m.mu.Unlock()
+	if tell {
+		m.deps.Logger.Warn("clients are not told their groups' coordinator", "reason", reason, "times", times, "err", text)
+	}
+	return fmt.Errorf("%s: %w", text, model.ErrCoordinatorNotAvailable)
+}

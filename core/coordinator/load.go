@@ -1,0 +1,265 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// loadAgain is the wait before a log is read on which does not yield all of its
+	// records yet: they are below its end, but not all committed.
+	loadAgain = 20 * time.Millisecond
+	// loadTold is how often a load that takes long is told of.
+	loadTold = 5 * time.Second
+	// goneAfter is how long a topic that groups have offsets of, and that was not
+	// there after a load, has to stay away for them to go: this broker may hear of a
+	// topic later than the one that committed to it did.
+	goneAfter = 30 * time.Second
+)
+
+// loading is how far a log has been read.
+type loading struct {
+	gen     group.Generation
+	active  bool
+	parked  bool // until appends of before are answered
+	begun   time.Time
+	told    time.Time
+	next    int64
+	end     int64 // -1: not known yet
+	records int
+	passed  int                 // batches that could not be read
+	topics  map[string]struct{} // that occur
+}
+
+// chunk is a part of a log.
+type chunk struct {
+	gen     group.Generation
+	next    int64 // where to read on
+	end     int64
+	records []group.Record
+	passed  []error
+	topics  []string
+	err     error
+}
+
+// startLoad begins to read a whole log.
+func (s *Shard) startLoad(now time.Time, h *hosted, gen group.Generation) {
+	h.loaded = false
+	h.load = loading{gen: gen, active: true, begun: now, told: now, end: -1, topics: make(map[string]struct{})}
+	s.read(h)
+}
+
+// read asks for the next chunk.
+func (s *Shard) read(h *hosted) {
+	switch {
+	case h.ended || !h.load.active:
+		return
+	case s.underway[h.partition.Index] > 0:
+		// What an earlier machine has asked to write may come into the log yet.
+		h.load.parked = true
+		return
+	case s.loads >= loadsMax:
+		s.loadQueue = append(s.loadQueue, h)
+		return
+	}
+	s.loads++
+	r := reader{source: s.source, lead: h.lead, bytes: s.cfg.ChunkBytes}
+	c := &chunk{gen: h.load.gen, next: h.load.next, end: h.load.end}
+	s.exec.Go(s.index, func(ctx context.Context) {
+		r.read(ctx, c)
+		s.complete(Input{kind: inputChunk, hosted: h, chunk: c})
+	})
+}
+
+// chunkRead replays a chunk, and reads on.
+func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
+	s.loads--
+	for len(s.loadQueue) > 0 && s.loads < loadsMax {
+		next := s.loadQueue[0]
+		s.loadQueue = s.loadQueue[1:]
+		s.read(next)
+	}
+	l := &h.load
+	if h.ended || !l.active || c.gen != l.gen {
+		return
+	}
+	if c.err != nil {
+		s.loadFailed(now, h, c.err)
+		return
+	}
+	progress := c.next > l.next
+	l.next, l.end = c.next, c.end
+	l.records += len(c.records)
+	l.passed += len(c.passed)
+	for _, t := range c.topics {
+		l.topics[t] = struct{}{}
+	}
+	for _, err := range c.passed {
+		s.logOf(h).Error("records of the offsets topic cannot be read; they are passed over", "err", err)
+	}
+	if len(c.records) > 0 {
+		s.step(now, h, &group.Replay{Gen: l.gen, Records: c.records})
+	}
+	switch {
+	case l.next >= l.end:
+		s.finishLoad(now, h)
+	case progress:
+		s.tellProgress(now, h)
+		s.read(h)
+	default:
+		s.tellProgress(now, h)
+		s.timers.Set(timerKey{h, timerLoad}, now.Add(loadAgain))
+	}
+}
+
+func (s *Shard) tellProgress(now time.Time, h *hosted) {
+	if l := &h.load; now.Sub(l.told) >= loadTold {
+		l.told = now
+		s.logOf(h).Info("loading groups", "offset", l.next, "end", l.end, "records", l.records, "took", now.Sub(l.begun))
+	}
+}
+
+// loadFailed tells the machine, which asks again.
+func (s *Shard) loadFailed(now time.Time, h *hosted, err error) {
+	h.load.active = false
+	s.events.LoadFailed()
+	if now.Sub(h.failed) >= troubleLogEvery || h.failed.IsZero() {
+		h.failed = now
+		s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "err", err)
+	}
+	s.step(now, h, &group.Loaded{Gen: h.load.gen, Err: err})
+}
+
+// finishLoad begins to serve.
+func (s *Shard) finishLoad(now time.Time, h *hosted) {
+	l := &h.load
+	l.active, h.loaded, h.failed = false, true, time.Time{}
+	took := now.Sub(l.begun)
+	s.events.Loaded(took)
+	log := s.logOf(h).With("records", l.records, "passed_over", l.passed, "took", took)
+	if took >= loadTold {
+		log.Info("groups are loaded")
+	} else {
+		log.Debug("groups are loaded")
+	}
+	s.step(now, h, &group.Loaded{Gen: l.gen})
+	if len(h.deleted) > 0 {
+		s.step(now, h, &group.TopicsDeleted{Topics: h.deleted})
+		h.deleted = nil
+	}
+	for t := range l.topics {
+		if s.exists(t) {
+			delete(l.topics, t)
+		}
+	}
+	if len(l.topics) > 0 {
+		s.timers.Set(timerKey{h, timerGone}, now.Add(goneAfter))
+	}
+}
+
+// stillGone removes the offsets of topics that went while nobody coordinated.
+func (s *Shard) stillGone(now time.Time, h *hosted) {
+	var gone []string
+	for t := range h.load.topics {
+		if !s.exists(t) {
+			gone = append(gone, t)
+		}
+	}
+	h.load.topics = nil
+	if h.loaded && len(gone) > 0 {
+		s.logOf(h).Info("removing the offsets of topics that are gone", "topics", len(gone))
+		s.step(now, h, &group.TopicsDeleted{Topics: gone})
+	}
+}
+
+// reader reads chunks of one log.
+type reader struct {
+	source Log
+	lead   lead
+	bytes  int
+}
+
+// read fills in a chunk. The end that is read to holds whatever was written before
+// the load: it is the log's own, not the high watermark, which is waited for.
+func (r reader) read(ctx context.Context, c *chunk) {
+	if c.end < 0 {
+		a := r.source.EpochEnds(ctx, []model.EpochQuery{{Partition: r.lead.partition, CurrentEpoch: r.lead.epoch, Epoch: r.lead.epoch}})[0]
+		if c.err = a.Err; c.err != nil {
+			return
+		}
+		c.end = a.EndOffset
+	}
+	if c.next >= c.end {
+		return
+	}
+	f := r.source.Fetch(ctx, model.Fetch{
+		MaxBytes: r.bytes, Isolation: model.ReadUncommitted,
+		Partitions: []model.FetchPartition{{
+			Partition: r.lead.partition, Offset: c.next, LogStart: -1, MaxBytes: r.bytes,
+			CurrentEpoch: r.lead.epoch, LastFetchedEpoch: model.NoEpoch,
+		}},
+	})[0]
+	if errors.Is(f.Err, model.ErrOffsetOutOfRange) && f.LogStart > c.next {
+		c.next = f.LogStart
+		return
+	}
+	if c.err = f.Err; c.err == nil {
+		c.decode(f.Data)
+	}
+}
+
+// decode takes the records of whole batches. Those that cannot be read are passed
+// over: the rest of the groups is worth more.
+func (c *chunk) decode(data []byte) {
+	for len(data) > 0 {
+		info, err := recordbatch.Parse(data)
+		if err == nil && int(info.Bytes) > len(data) {
+			err = recordbatch.ErrIncomplete
+		}
+		if err != nil {
+			c.err = fmt.Errorf("the log yields no batch at offset %d: %w", c.next, err)
+			return
+		}
+		if info.Attributes&(recordbatch.AttrControl|recordbatch.AttrTransactional) == 0 {
+			c.decodeBatch(data[:info.Bytes])
+		}
+		c.next = max(c.next, info.LastOffset+1)
+		data = data[info.Bytes:]
+	}
+}
+
+func (c *chunk) decodeBatch(b []byte) {
+	from := len(c.records)
+	for r, err := range batch.Records(b, 0) {
+		if err != nil {
+			c.records = c.records[:from]
+			c.passed = append(c.passed, err)
+			return
+		}
+		if r.Offset < c.next {
+			continue // a batch begins before where it is read from
+		}
+		if topic, ok := topicOf(r.Key); ok && r.Value != nil {
+			c.topics = append(c.topics, topic)
+		}
+		c.records = append(c.records, group.Record{Key: r.Key, Value: r.Value, Timestamp: r.Timestamp})
+	}
+}
+
+// topicOf is the topic of a record that holds a committed offset.
+func topicOf(key []byte) (string, bool) {
+	const offsetVersionMax = 1 // from 2 on, a key names a group's metadata or something else
+	k := kmsg.NewOffsetCommitKey()
+	if err := k.ReadFrom(key); err != nil || k.Version < 0 || k.Version > offsetVersionMax {
+		return "", false
+	}
+	return k.Topic, true
+}

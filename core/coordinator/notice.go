@@ -1,0 +1,50 @@
+package coordinator
+
+import (
+	"log/slog"
+
+	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// logOf is the logger of what concerns one partition.
+func (s *Shard) logOf(h *hosted) *slog.Logger {
+	return s.log.With("topic", model.OffsetsTopic, "partition", h.partition.Index, "leader_epoch", h.epoch)
+}
+
+// refused tells of writes that failed, of one partition now and then: a store that
+// is full refuses every one.
+func (s *Shard) refused(h *hosted, n *group.Notice) {
+	h.refusals++
+	now := s.clock.Now()
+	if !h.refusalsTold.IsZero() && now.Sub(h.refusalsTold) < troubleLogEvery {
+		return
+	}
+	s.logOf(h).Warn("groups' records were not written", "group", n.Group, "times", h.refusals, "err", n.Err)
+	h.refusalsTold, h.refusals = now, 0
+}
+
+// notice tells the log, and who counts, what a machine has to say.
+func (s *Shard) notice(h *hosted, n *group.Notice) {
+	log := s.log.With("group", n.Group, "generation", n.Generation)
+	switch n.Kind {
+	case group.NoticeRebalancing:
+		s.events.Rebalanced()
+		log.Info("group rebalances: "+n.Text, "members", n.Count)
+	case group.NoticeStable:
+		log.Info("group is stable", "members", n.Count)
+	case group.NoticeRemoved:
+		log.Info("member removed: "+n.Text, "member", n.Member)
+	case group.NoticeEmpty:
+		log.Info("group has no members any more")
+	case group.NoticeExpired:
+		s.events.Expired(n.Count)
+		log.Info("offsets have expired", "offsets", n.Count)
+	case group.NoticeRefused:
+		s.events.Refused()
+		s.refused(h, n)
+	case group.NoticePassedOver:
+		s.logOf(h).Error("a record of the offsets topic cannot be read; it is passed over: "+n.Text, "group", n.Group, "err", n.Err)
+	case group.NoticeLoaded:
+	}
+}

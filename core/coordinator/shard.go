@@ -1,0 +1,336 @@
+package coordinator
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+const (
+	// appendsMax bounds the appends that a shard has under way. Beyond it writes
+	// wait, and are packed together.
+	appendsMax = 256
+	// appendsEach bounds those of one partition: a store takes a few large ones
+	// sooner than many small ones.
+	appendsEach = 4
+	// loadsMax bounds the reads that a shard has under way. Beyond it partitions wait
+	// for their turn.
+	loadsMax = 4
+)
+
+// Input is what a shard can be stepped with. It is made by this package.
+type Input struct {
+	kind     inputKind
+	index    int32 // of the partition
+	lead     *lead
+	ask      *request
+	hosted   *hosted
+	chunk    *chunk
+	append   *appending
+	result   model.Appended
+	topics   []string
+	settings *group.Settings
+	bytes    int
+}
+
+type inputKind int8
+
+const (
+	inputLead     inputKind = iota // metadata says that partition index is led here
+	inputResign                    // metadata says that it is not any more
+	inputAsk                       // ask, of partition index
+	inputList                      // ask, of all partitions
+	inputChunk                     // chunk of hosted's log
+	inputAppended                  // result of append
+	inputDeleted                   // topics are gone
+	inputLimit                     // batches of the offsets topic have at most so many bytes
+	inputSettings                  // settings are new
+	inputStop                      // the broker stops
+)
+
+// lead is what metadata says of a partition that this broker leads.
+type lead struct {
+	partition model.Partition
+	epoch     model.LeaderEpoch
+}
+
+// hosted is one partition's groups, under one leader epoch or a part of one: a
+// machine that resigns is not led again, another one is made.
+type hosted struct {
+	lead
+	machine *group.Machine
+	effects group.Effects
+	dirty   bool
+	ended   bool // what comes back for it is not listened to
+
+	load    loading
+	loaded  bool
+	failed  time.Time // when a load's failure was logged last
+	deleted []string  // topics that went while it was not loaded
+	writes  writing
+
+	refusalsTold time.Time // when a refused write was logged last
+	refusals     int       // since then
+}
+
+// timerKey names a timer of a shard.
+type timerKey struct {
+	hosted *hosted
+	kind   timerKind
+}
+
+type timerKind int8
+
+const (
+	timerMachine timerKind = iota // the machine's own
+	timerLoad                     // the load goes on
+	timerGone                     // topics that were not there after the load are looked for again
+)
+
+// Shard owns some partitions' machines. It is a loop.Body.
+type Shard struct {
+	index  int
+	cfg    Config
+	log    *slog.Logger
+	events Events
+	exec   Executor
+	source Log
+	newID  func() string
+	exists func(topic string) bool
+	clock  loop.Clock
+	loop   *loop.Loop[Input]
+
+	hosted     map[int32]*hosted
+	timers     *loop.Timers[timerKey]
+	requests   map[group.RequestID]*request
+	lastID     group.RequestID
+	dirty      []*hosted
+	batchBytes int
+	appends    int           // under way
+	loads      int           // under way
+	loadQueue  []*hosted     // wait for one of them
+	held       []*hosted     // have writes, and wait for room
+	underway   map[int32]int // appends by partition, whoever asked for them
+	stopping   bool
+}
+
+func newShard(index int, cfg Config, deps Deps, exec Executor, exists func(string) bool) *Shard {
+	s := &Shard{
+		index:      index,
+		cfg:        cfg,
+		log:        deps.Logger,
+		events:     deps.Events,
+		exec:       exec,
+		source:     deps.Log,
+		newID:      deps.NewID,
+		hosted:     make(map[int32]*hosted),
+		timers:     loop.NewTimers[timerKey](),
+		requests:   make(map[group.RequestID]*request),
+		batchBytes: batchBytesDefault,
+		exists:     exists,
+		clock:      deps.Clock,
+		underway:   make(map[int32]int),
+	}
+	s.loop = loop.New[Input](s, deps.Clock, 0)
+	return s
+}
+
+// Step implements loop.Body.
+func (s *Shard) Step(now time.Time, burst []Input) {
+	for i := range burst {
+		s.handle(now, &burst[i])
+	}
+	for key, due := s.timers.Pop(now); due; key, due = s.timers.Pop(now) {
+		s.fired(now, key)
+	}
+	s.perform(now)
+}
+
+// Deadline implements loop.Body.
+func (s *Shard) Deadline() (time.Time, bool) { return s.timers.Next() }
+
+// Done implements loop.Body: told to stop, and nothing is under way.
+func (s *Shard) Done() bool { return s.stopping && len(s.hosted) == 0 }
+
+func (s *Shard) handle(now time.Time, in *Input) {
+	switch in.kind {
+	case inputLead:
+		s.leads(now, in.index, *in.lead)
+	case inputResign:
+		s.resigns(now, in.index)
+	case inputAsk:
+		s.ask(now, in.index, in.ask)
+	case inputList:
+		s.list(now, in.ask)
+	case inputChunk:
+		s.chunkRead(now, in.hosted, in.chunk)
+	case inputAppended:
+		s.appended(now, in.append, in.result)
+	case inputDeleted:
+		s.deleted(now, in.topics)
+	case inputLimit:
+		s.batchBytes = in.bytes
+	case inputSettings:
+		s.configure(now, *in.settings)
+	case inputStop:
+		s.stop(now)
+	}
+}
+
+// leads begins to coordinate the groups of a partition, or begins anew.
+func (s *Shard) leads(now time.Time, index int32, l lead) {
+	if s.stopping {
+		return
+	}
+	s.resigns(now, index)
+	h := &hosted{lead: l, machine: group.New(s.cfg.Groups, s.newID)}
+	s.hosted[index] = h
+	s.step(now, h, &group.Lead{Epoch: l.epoch})
+}
+
+// resigns ends that: whoever waits is told.
+func (s *Shard) resigns(now time.Time, index int32) {
+	h := s.hosted[index]
+	if h == nil {
+		return
+	}
+	delete(s.hosted, index)
+	s.step(now, h, &group.Resign{})
+	s.performOne(now, h)
+	h.ended = true
+	for _, k := range []timerKind{timerMachine, timerLoad, timerGone} {
+		s.timers.Cancel(timerKey{h, k})
+	}
+}
+
+// again drops a machine which cannot know any more what is in its log, and begins
+// with what there is.
+func (s *Shard) again(now time.Time, h *hosted) { s.leads(now, h.partition.Index, h.lead) }
+
+// step steps one machine and remembers that it has effects.
+func (s *Shard) step(now time.Time, h *hosted, in group.Input) {
+	if h.ended {
+		return
+	}
+	h.machine.Step(now, in, &h.effects)
+	if !h.dirty {
+		h.dirty = true
+		s.dirty = append(s.dirty, h)
+	}
+}
+
+// perform performs what the machines asked for in this burst.
+func (s *Shard) perform(now time.Time) {
+	for len(s.dirty) > 0 {
+		h := s.dirty[0]
+		s.dirty[0] = nil
+		s.dirty = s.dirty[1:]
+		if !h.ended {
+			s.performOne(now, h)
+		}
+		h.dirty = false
+	}
+	s.dirty = nil
+	s.sendHeld(now)
+	if s.stopping {
+		s.endIdle(now)
+	}
+}
+
+// performOne performs the effects of one machine.
+func (s *Shard) performOne(now time.Time, h *hosted) {
+	e := &h.effects
+	if e.Load != nil {
+		s.startLoad(now, h, e.Load.Gen)
+	}
+	s.write(now, h, e.Writes)
+	switch {
+	case e.Timer == nil:
+	case e.Timer.IsZero():
+		s.timers.Cancel(timerKey{h, timerMachine})
+	default:
+		s.timers.Set(timerKey{h, timerMachine}, *e.Timer)
+	}
+	for i := range e.Notices {
+		s.notice(h, &e.Notices[i])
+	}
+	for i := range e.Responses {
+		s.respond(&e.Responses[i])
+	}
+	e.Reset()
+}
+
+func (s *Shard) fired(now time.Time, key timerKey) {
+	switch key.kind {
+	case timerMachine:
+		s.step(now, key.hosted, &group.Fired{})
+	case timerLoad:
+		s.read(key.hosted)
+	case timerGone:
+		s.stillGone(now, key.hosted)
+	}
+}
+
+// deleted tells the machines of topics that are gone.
+func (s *Shard) deleted(now time.Time, topics []string) {
+	for _, h := range s.inOrder() {
+		if !h.loaded {
+			h.deleted = append(h.deleted, topics...)
+			continue
+		}
+		s.step(now, h, &group.TopicsDeleted{Topics: topics})
+	}
+}
+
+// configure gives the machines new settings.
+func (s *Shard) configure(now time.Time, settings group.Settings) {
+	s.cfg.Groups = settings
+	for _, h := range s.inOrder() {
+		s.step(now, h, &group.Configure{Settings: settings})
+	}
+}
+
+// inOrder are the partitions in the order of their numbers.
+func (s *Shard) inOrder() []*hosted {
+	out := make([]*hosted, 0, len(s.hosted))
+	for _, index := range slices.Sorted(maps.Keys(s.hosted)) {
+		out = append(out, s.hosted[index])
+	}
+	return out
+}
+
+// stop takes nothing more. What is being written is waited for.
+func (s *Shard) stop(now time.Time) {
+	s.stopping = true
+	s.endIdle(now)
+}
+
+// endIdle resigns the machines that write nothing.
+func (s *Shard) endIdle(now time.Time) {
+	for _, h := range s.inOrder() {
+		if h.writes.idle() {
+			s.resigns(now, h.partition.Index)
+		}
+	}
+}
+
+// abandon answers whoever still waits after the loop has ended.
+func (s *Shard) abandon() {
+	for id, q := range s.requests {
+		delete(s.requests, id)
+		q.fail(errStopping())
+	}
+}
+
+func errStopping() error {
+	return fmt.Errorf("the broker is stopping: %w", model.ErrCoordinatorNotAvailable)
+}
+
+// complete brings something back to the loop. After its end nobody waits for it.
+func (s *Shard) complete(in Input) { s.loop.Complete(in) }

@@ -1,0 +1,224 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
+
+const (
+	// batchBytesDefault is Kafka's limit of a batch, until metadata says another.
+	batchBytesDefault = 1<<20 + 12
+	// recordBytesMax is what a record takes beside its key and its value: lengths and
+	// deltas, as varints.
+	recordBytesMax = 40
+	// appendTimeout is longer than any append is under way: one whose time is up has
+	// an open outcome, and a machine whose writes have that has to read its whole log
+	// again. Clients are told by their own deadlines.
+	appendTimeout = 365 * 24 * time.Hour
+)
+
+// writing is what one partition's machine has asked to write.
+type writing struct {
+	queue   []queuedWrite // not sent yet
+	bytes   int           // of them
+	sent    []*appending  // not told yet, in order
+	sending int           // of them under way
+	held    bool          // waits for room in the shard
+}
+
+// idle: nothing is asked that has no answer.
+func (w *writing) idle() bool { return len(w.queue) == 0 && len(w.sent) == 0 }
+
+// queuedWrite is one write. With err it is refused when its turn comes.
+type queuedWrite struct {
+	group.Write
+	bytes int
+	err   error
+}
+
+// appending is one batch of adjacent writes.
+type appending struct {
+	hosted *hosted
+	gen    group.Generation
+	writes []group.WriteID
+	done   bool
+	result model.Appended
+}
+
+// write queues what a machine has asked for, and sends what there is room for.
+func (s *Shard) write(now time.Time, h *hosted, writes []group.Write) {
+	w := &h.writes
+	for i := range writes {
+		q := queuedWrite{Write: writes[i], bytes: sizeOf(writes[i].Records)}
+		if len(w.queue) > 0 && w.bytes+q.bytes > s.cfg.QueueBytes {
+			q.err = fmt.Errorf("%d bytes wait to be written to partition %d of %s: %w", w.bytes, h.partition.Index, model.OffsetsTopic, model.ErrCoordinatorNotAvailable)
+			q.Records, q.bytes = nil, 0
+		}
+		w.queue = append(w.queue, q)
+		w.bytes += q.bytes
+	}
+	s.send(now, h)
+}
+
+func sizeOf(records []group.Record) int {
+	n := 0
+	for i := range records {
+		n += len(records[i].Key) + len(records[i].Value) + recordBytesMax
+	}
+	return n
+}
+
+// send packs what waits into batches and hands them to the executor.
+func (s *Shard) send(now time.Time, h *hosted) {
+	w := &h.writes
+	for len(w.queue) > 0 && w.sending < appendsEach {
+		if s.appends >= appendsMax {
+			if !w.held {
+				w.held = true
+				s.held = append(s.held, h)
+			}
+			return
+		}
+		a, err := s.pack(h)
+		w.sent = append(w.sent, a)
+		if err != nil {
+			a.done, a.result = true, model.Appended{Err: err, Refused: true}
+			continue
+		}
+	}
+	s.tell(now, h)
+}
+
+// sendHeld goes on with those that waited for room.
+func (s *Shard) sendHeld(now time.Time) {
+	for len(s.held) > 0 && s.appends < appendsMax {
+		h := s.held[0]
+		s.held = s.held[1:]
+		h.writes.held = false
+		if !h.ended {
+			s.send(now, h)
+		}
+	}
+}
+
+// pack takes as many writes from the queue as fit into one batch, at least one,
+// and begins to append it. With an error nothing was begun.
+func (s *Shard) pack(h *hosted) (*appending, error) {
+	w := &h.writes
+	first := &w.queue[0]
+	a := &appending{hosted: h, gen: first.Gen}
+	b := batch.NewBuilder(batch.Options{Codec: s.cfg.Codec})
+	epoch, failed := first.Epoch, first.err
+	for len(w.queue) > 0 {
+		q := &w.queue[0]
+		if len(a.writes) > 0 && (q.Gen != a.gen || q.Epoch != epoch || q.err != nil || failed != nil ||
+			recordbatch.HeaderBytes+b.Bytes()+q.bytes > s.batchBytes) {
+			break
+		}
+		for i := range q.Records {
+			if err := b.Add(batch.Record{Key: q.Records[i].Key, Value: q.Records[i].Value, Timestamp: q.Records[i].Timestamp}); err != nil && failed == nil {
+				failed = err
+			}
+		}
+		a.writes = append(a.writes, q.ID)
+		w.bytes -= q.bytes
+		w.queue[0] = queuedWrite{}
+		w.queue = w.queue[1:]
+	}
+	if failed != nil {
+		return a, failed
+	}
+	if b.Len() == 0 {
+		a.done, a.result = true, model.Appended{}
+		return a, nil
+	}
+	data, err := b.Batch()
+	if err == nil && len(data) > s.batchBytes {
+		err = fmt.Errorf("a write of %d bytes to partition %d of %s, whose batches have at most %d (max.message.bytes): %w",
+			len(data), h.partition.Index, model.OffsetsTopic, s.batchBytes, model.ErrMessageTooLarge)
+	}
+	if err != nil {
+		return a, err
+	}
+	info, err := recordbatch.Parse(data)
+	if err != nil {
+		return a, fmt.Errorf("build a batch: %w", err)
+	}
+	s.begin(h, a, model.Append{
+		Partition: h.partition, Batch: info, Data: data, Acks: model.AcksAll, Timeout: appendTimeout, LogAppendTime: -1, Under: &epoch,
+	})
+	return a, nil
+}
+
+// begin appends a batch.
+func (s *Shard) begin(h *hosted, a *appending, ask model.Append) {
+	s.appends++
+	s.underway[h.partition.Index]++
+	h.writes.sending++
+	s.exec.Ordered(s.index, func(ctx context.Context) {
+		s.source.Append(ctx, ask, func(r model.Appended) {
+			s.complete(Input{kind: inputAppended, append: a, result: r})
+		})
+	})
+}
+
+// appended takes the answer to one batch.
+func (s *Shard) appended(now time.Time, a *appending, r model.Appended) {
+	h := a.hosted
+	index := h.partition.Index
+	s.appends--
+	h.writes.sending--
+	if s.underway[index]--; s.underway[index] == 0 {
+		delete(s.underway, index)
+		if next := s.hosted[index]; next != nil && next.load.parked {
+			next.load.parked = false
+			s.read(next)
+		}
+	}
+	a.done, a.result = true, r
+	if !h.ended {
+		s.send(now, h)
+	}
+}
+
+// tell gives the machine the answers that have come, in the order of its writes.
+func (s *Shard) tell(now time.Time, h *hosted) {
+	w := &h.writes
+	for len(w.sent) > 0 && w.sent[0].done {
+		a := w.sent[0]
+		w.sent[0] = nil
+		w.sent = w.sent[1:]
+		if a.result.Err != nil && !a.result.Refused {
+			s.logOf(h).Warn("whether groups' records were written is not known; reading the log again", "err", a.result.Err)
+			s.again(now, h)
+			return
+		}
+		err := refusal(h, a.result.Err)
+		for _, id := range a.writes {
+			s.step(now, h, &group.Written{Gen: a.gen, ID: id, Err: err})
+		}
+	}
+}
+
+// refusal is what clients hear of a write that failed, in the codes that they expect
+// of a coordinator.
+func refusal(h *hosted, err error) error {
+	if err == nil {
+		return nil
+	}
+	as := model.ErrNotCoordinator
+	switch {
+	case errors.Is(err, model.ErrCoordinatorNotAvailable), errors.Is(err, model.ErrMessageTooLarge):
+		return err
+	case errors.Is(err, model.ErrNotEnoughReplicas), errors.Is(err, model.ErrUnknownTopicOrPartition), errors.Is(err, model.ErrRequestTimedOut):
+		as = model.ErrCoordinatorNotAvailable
+	}
+	return fmt.Errorf("write to partition %d of %s: %s: %w", h.partition.Index, model.OffsetsTopic, err.Error(), as)
+}
