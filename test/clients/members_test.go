@@ -238,8 +238,7 @@ func (g *group) watch(ctx context.Context) error {
 // write writes a record to each partition, again and again until the context ends,
 // and returns how many each has got.
 func (g *group) write(ctx context.Context) (int64, error) {
-	c := g.r.client(g.addr, kgo.DefaultProduceTopic(g.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.RecordDeliveryTimeout(askTimeout))
+	c := g.r.client(g.addr, kgo.DefaultProduceTopic(g.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
 	first := startTime()
@@ -255,8 +254,12 @@ func (g *group) write(ctx context.Context) (int64, error) {
 			rec.Partition = partition
 			rs = append(rs, rec)
 		}
-		// Not with ctx: a round that has begun is written.
-		if err := c.ProduceSync(g.r.Context(), rs...).FirstErr(); err != nil {
+		// Not with ctx: a round that has begun is written. Nor with a delivery timeout,
+		// which franz-go counts from the records' timestamps.
+		round, cancel := context.WithTimeout(g.r.Context(), askTimeout)
+		err := c.ProduceSync(round, rs...).FirstErr()
+		cancel()
+		if err != nil {
 			return n, fmt.Errorf("write: %w", err)
 		}
 	}
