@@ -29,9 +29,6 @@ type Config struct {
 	// ChunkBytes is how much of a log is read at once while it is loaded; more
 	// comes only where one batch is larger.
 	ChunkBytes int
-	// QueueBytes bounds the records of one partition that wait to be appended; what
-	// comes beyond it is refused.
-	QueueBytes int
 	// ShutdownTimeout bounds the clean end of Run.
 	ShutdownTimeout time.Duration
 }
@@ -43,7 +40,6 @@ func DefaultConfig() Config {
 		Groups:          group.DefaultSettings(),
 		Topic:           DefaultTopic(),
 		ChunkBytes:      1 << 20,
-		QueueBytes:      16 << 20,
 		ShutdownTimeout: 2 * time.Second,
 	}
 }
@@ -55,8 +51,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("node ID %d is below 0", c.NodeID)
 	case c.Shards < 1:
 		return fmt.Errorf("%d shards: at least 1", c.Shards)
-	case c.ChunkBytes < 1 || c.QueueBytes < 1:
-		return errors.New("chunk bytes and queue bytes are at least 1")
+	case c.ChunkBytes < 1:
+		return fmt.Errorf("%d chunk bytes: at least 1", c.ChunkBytes)
 	case c.ShutdownTimeout <= 0:
 		return errors.New("the shutdown timeout is above 0")
 	case c.Topic.Partitions < 1:

@@ -151,10 +151,6 @@ func (s *Shard) finishLoad(now time.Time, h *hosted) {
 		log.Debug("groups are loaded")
 	}
 	s.step(now, h, &group.Loaded{Gen: l.gen})
-	if len(h.deleted) > 0 {
-		s.step(now, h, &group.TopicsDeleted{Topics: h.deleted})
-		h.deleted = nil
-	}
 	for t := range l.topics {
 		if s.exists(t) {
 			delete(l.topics, t)

@@ -41,6 +41,9 @@ func (s *Shard) notice(h *hosted, n *group.Notice) {
 		s.events.Expired(n.Count)
 		log.Info("offsets have expired", "offsets", n.Count)
 	case group.NoticeRefused:
+		if !h.loaded {
+			return // a load that failed, which was told of
+		}
 		s.events.Refused()
 		s.refused(h, n)
 	case group.NoticePassedOver:

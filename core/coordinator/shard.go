@@ -69,11 +69,10 @@ type hosted struct {
 	dirty   bool
 	ended   bool // what comes back for it is not listened to
 
-	load    loading
-	loaded  bool
-	failed  time.Time // when a load's failure was logged last
-	deleted []string  // topics that went while it was not loaded
-	writes  writing
+	load   loading
+	loaded bool
+	failed time.Time // when a load's failure was logged last
+	writes writing
 
 	refusalsTold time.Time // when a refused write was logged last
 	refusals     int       // since then
@@ -280,10 +279,6 @@ func (s *Shard) fired(now time.Time, key timerKey) {
 // deleted tells the machines of topics that are gone.
 func (s *Shard) deleted(now time.Time, topics []string) {
 	for _, h := range s.inOrder() {
-		if !h.loaded {
-			h.deleted = append(h.deleted, topics...)
-			continue
-		}
 		s.step(now, h, &group.TopicsDeleted{Topics: topics})
 	}
 }

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,7 +26,6 @@ const (
 // writing is what one partition's machine has asked to write.
 type writing struct {
 	queue   []queuedWrite // not sent yet
-	bytes   int           // of them
 	sent    []*appending  // not told yet, in order
 	sending int           // of them under way
 	held    bool          // waits for room in the shard
@@ -36,11 +34,10 @@ type writing struct {
 // idle: nothing is asked that has no answer.
 func (w *writing) idle() bool { return len(w.queue) == 0 && len(w.sent) == 0 }
 
-// queuedWrite is one write. With err it is refused when its turn comes.
+// queuedWrite is one write. The machine bounds how many there are.
 type queuedWrite struct {
 	group.Write
 	bytes int
-	err   error
 }
 
 // appending is one batch of adjacent writes.
@@ -56,13 +53,7 @@ type appending struct {
 func (s *Shard) write(now time.Time, h *hosted, writes []group.Write) {
 	w := &h.writes
 	for i := range writes {
-		q := queuedWrite{Write: writes[i], bytes: sizeOf(writes[i].Records)}
-		if len(w.queue) > 0 && w.bytes+q.bytes > s.cfg.QueueBytes {
-			q.err = fmt.Errorf("%d bytes wait to be written to partition %d of %s: %w", w.bytes, h.partition.Index, model.OffsetsTopic, model.ErrCoordinatorNotAvailable)
-			q.Records, q.bytes = nil, 0
-		}
-		w.queue = append(w.queue, q)
-		w.bytes += q.bytes
+		w.queue = append(w.queue, queuedWrite{Write: writes[i], bytes: sizeOf(writes[i].Records)})
 	}
 	s.send(now, h)
 }
@@ -115,10 +106,11 @@ func (s *Shard) pack(h *hosted) (*appending, error) {
 	first := &w.queue[0]
 	a := &appending{hosted: h, gen: first.Gen}
 	b := batch.NewBuilder(batch.Options{Codec: s.cfg.Codec})
-	epoch, failed := first.Epoch, first.err
+	epoch := first.Epoch
+	var failed error
 	for len(w.queue) > 0 {
 		q := &w.queue[0]
-		if len(a.writes) > 0 && (q.Gen != a.gen || q.Epoch != epoch || q.err != nil || failed != nil ||
+		if len(a.writes) > 0 && (q.Gen != a.gen || q.Epoch != epoch ||
 			recordbatch.HeaderBytes+b.Bytes()+q.bytes > s.batchBytes) {
 			break
 		}
@@ -128,7 +120,6 @@ func (s *Shard) pack(h *hosted) (*appending, error) {
 			}
 		}
 		a.writes = append(a.writes, q.ID)
-		w.bytes -= q.bytes
 		w.queue[0] = queuedWrite{}
 		w.queue = w.queue[1:]
 	}
@@ -200,25 +191,8 @@ func (s *Shard) tell(now time.Time, h *hosted) {
 			s.again(now, h)
 			return
 		}
-		err := refusal(h, a.result.Err)
 		for _, id := range a.writes {
-			s.step(now, h, &group.Written{Gen: a.gen, ID: id, Err: err})
+			s.step(now, h, &group.Written{Gen: a.gen, ID: id, Err: a.result.Err})
 		}
 	}
-}
-
-// refusal is what clients hear of a write that failed, in the codes that they expect
-// of a coordinator.
-func refusal(h *hosted, err error) error {
-	if err == nil {
-		return nil
-	}
-	as := model.ErrNotCoordinator
-	switch {
-	case errors.Is(err, model.ErrCoordinatorNotAvailable), errors.Is(err, model.ErrMessageTooLarge):
-		return err
-	case errors.Is(err, model.ErrNotEnoughReplicas), errors.Is(err, model.ErrUnknownTopicOrPartition), errors.Is(err, model.ErrRequestTimedOut):
-		as = model.ErrCoordinatorNotAvailable
-	}
-	return fmt.Errorf("write to partition %d of %s: %s: %w", h.partition.Index, model.OffsetsTopic, err.Error(), as)
 }

@@ -30,7 +30,7 @@ type Append struct {
 	// LogAppendTime is the time stamped into the batch in milliseconds, or -1.
 	LogAppendTime int64
 	// Under, unless nil, is the only leader epoch under which the batch is to be
-	// appended: under another one it is refused (ErrFencedLeaderEpoch).
+	// appended: under another one it is refused (ErrNotLeaderOrFollower).
 	Under *LeaderEpoch
 }
 

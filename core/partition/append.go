@@ -79,7 +79,7 @@ func (m *Machine) submitQueued(now time.Time, out *Effects) {
 // one or does not follow its producer's last.
 func (m *Machine) submit(now time.Time, q *queued, out *Effects) {
 	if q.under != nil && *q.under != m.epoch {
-		m.refuse(out, q.id, fmt.Errorf("partition %s is led under epoch %d, not %d: %w", m.partition, m.epoch, *q.under, model.ErrFencedLeaderEpoch))
+		m.refuse(out, q.id, fmt.Errorf("partition %s is led under epoch %d, not %d: %w", m.partition, m.epoch, *q.under, model.ErrNotLeaderOrFollower))
 		return
 	}
 	if q.batch.ProducerID >= 0 {
