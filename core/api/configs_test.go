@@ -153,9 +153,25 @@ func TestDescribeConfigsErrors(t *testing.T) {
 			t.Errorf("%d %q: %d %s", x.kind, x.name, r.ErrorCode, str(r.ErrorMessage))
 		}
 	}
+	c.deny[security.Action{Operation: security.OpDescribeConfigs, Resource: security.Group, Name: "secret"}] = true
+	for _, x := range []struct {
+		kind kmsg.ConfigResourceType
+		name string
+		want int16
+	}{
+		{kmsg.ConfigResourceTypeGroupConfig, "any", 0},
+		{kmsg.ConfigResourceTypeGroupConfig, "secret", 30},
+		{kmsg.ConfigResourceTypeClientMetrics, "any", 0},
+	} {
+		if r := describe(t, h, x.kind, x.name); r.ErrorCode != x.want || len(r.Configs) != 0 {
+			t.Errorf("%d %q: %+v, want code %d", x.kind, x.name, r, x.want)
+		}
+	}
 	c.denyCluster(security.OpDescribeConfigs)
-	if r := describe(t, h, kmsg.ConfigResourceTypeBroker, "1"); r.ErrorCode != 31 {
-		t.Errorf("denied: %d", r.ErrorCode)
+	for kind, name := range map[kmsg.ConfigResourceType]string{kmsg.ConfigResourceTypeBroker: "1", kmsg.ConfigResourceTypeClientMetrics: "any"} {
+		if r := describe(t, h, kind, name); r.ErrorCode != 31 {
+			t.Errorf("%d %q, denied: %d", kind, name, r.ErrorCode)
+		}
 	}
 }
 

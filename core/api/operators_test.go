@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,6 +14,9 @@ import (
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/brokerd/brokerd/core/wire"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -385,5 +389,49 @@ func TestListConfigResources(t *testing.T) {
 		if got.ErrorCode != want.code || shown != want.shown {
 			t.Errorf("version %d, types %v: code %d, %q, want %+v", want.version, want.types, got.ErrorCode, shown, want)
 		}
+	}
+}
+
+// What operators ask beyond topics and settings.
+func TestFranzOperates(t *testing.T) {
+	c, opts := started(t)
+	c.topic("orders", self, self)
+	cl := client(t, append(opts, kgo.DefaultProduceTopic("orders"), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	adm := kadm.NewClient(cl)
+	ctx := within(t)
+	for range 3 {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Partition: 1, Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := kadm.TopicsSet{"orders": {0: {}, 1: {}}}
+	producers, err := adm.DescribeProducers(ctx, all)
+	if known := producers["orders"].Partitions[1].ActiveProducers.Sorted(); err != nil || len(known) != 1 || known[0].LastSequence != 2 || known[0].CurrentTxnStartOffset != -1 {
+		t.Errorf("producers: %+v, %v", producers, err)
+	}
+	elections, err := adm.ElectLeaders(ctx, kadm.ElectPreferredReplica, all)
+	if e := elections["orders"][1]; err != nil || !errors.Is(e.Err, kerr.ElectionNotNeeded) {
+		t.Errorf("elections: %+v, %v", elections, err)
+	}
+	if moving, err := adm.ListPartitionReassignments(ctx, nil); err != nil || len(moving) != 0 {
+		t.Errorf("reassignments: %+v, %v", moving, err)
+	}
+	if quotas, err := adm.DescribeClientQuotas(ctx, false, []kadm.DescribeClientQuotaComponent{{Type: "user", MatchType: kmsg.QuotasMatchTypeAny}}); err != nil || len(quotas) != 0 {
+		t.Errorf("quotas: %+v, %v", quotas, err)
+	}
+	users, err := adm.DescribeUserSCRAMs(ctx, "ann")
+	if err != nil || !errors.Is(users["ann"].Err, kerr.ResourceNotFound) {
+		t.Errorf("credentials: %+v, %v", users, err)
+	}
+	acls, err := adm.DescribeACLs(ctx, kadm.NewACLs().AnyResource().Allow().AllowHosts().Operations(kadm.OpAny))
+	if err == nil && len(acls) > 0 {
+		err = acls[0].Err
+	}
+	if !errors.Is(err, kerr.SecurityDisabled) {
+		t.Errorf("ACLs: %+v, %v", acls, err)
+	}
+	quorum, err := quorumRequest(metadataTopic, 0).RequestWith(ctx, cl)
+	if err != nil || quorum.Topics[0].Partitions[0].LeaderID != int32(self) {
+		t.Errorf("quorum: %+v, %v", quorum, err)
 	}
 }

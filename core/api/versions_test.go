@@ -207,7 +207,7 @@ func TestWhatIsNotServed(t *testing.T) {
 		"share groups, KIP-932":            {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
 		"voters":                           {80, 81},
 		"streams groups, KIP-1071":         {88, 89},
-		"unknown":                          {-1, 93, 999},
+		"unknown, or later":                {-1, 93, 94, 999},
 	} {
 		for _, key := range keys {
 			for _, version := range []int16{0, 1, 5} {
