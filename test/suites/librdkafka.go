@@ -164,8 +164,8 @@ func readTable(number, printed string, hung bool, took time.Duration) results {
 		return all
 	}
 	name, st := number, failed
-	if m := regexp.MustCompile(`(?m)^\[(` + number + `_\w+) +/`).FindStringSubmatch(printed); m != nil {
-		name = m[1]
+	for _, m := range regexp.MustCompile(`=== Running test (`+number+`_\w+) ===`).FindAllStringSubmatch(printed, -1) {
+		name = m[1] // the last one took the process down
 	}
 	if hung {
 		st = timedOut

@@ -36,14 +36,16 @@ type session struct {
 
 // options are the command's.
 type options struct {
-	only    string
-	against string
+	only       string
+	against    string
+	executable string
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.only, "run", "", "run only tests that match this regular expression")
 	flag.StringVar(&o.against, "against", "", "run against the broker at this HOST:PORT, and start none")
+	flag.StringVar(&o.executable, "brokerd", "", "the brokerd to start; empty: built from this checkout")
 	flag.Usage = func() {
 		fmt.Fprintf(os.Stderr, "usage: suites [flags] all|%s\n", strings.Join(names(), "|"))
 		flag.PrintDefaults()
@@ -193,9 +195,11 @@ func (s *session) measure(ctx context.Context, su suite, o options) (here result
 			return nil, nil, fmt.Errorf("-against: %w", err)
 		}
 	} else {
-		executable, err := buildBroker(ctx, s.root, s.dir)
-		if err != nil {
-			return nil, nil, err
+		executable := o.executable
+		if executable == "" {
+			if executable, err = buildBroker(ctx, s.root, s.dir); err != nil {
+				return nil, nil, err
+			}
 		}
 		port, err := freePort()
 		if err != nil {

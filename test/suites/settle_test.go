@@ -111,9 +111,9 @@ func TestReadTable(t *testing.T) {
 		want          string
 	}{
 		{"a table", table, false, "0045_a=PASS 0045_b=FAIL 0045_c_mock=SKIP"},
-		{"no table: it took its process down", "[0045_a                      /  0.5s] oh\nAborted\n", false, "0045_a=FAIL"},
+		{"no table: it took its process down", "[0045_b_local / 0.1s] WARN: SKIPPING TEST\n[0045_c /  0.5s] === Running test 0045_c ===\n[0045_a /  0.5s] === Running test 0045_a ===\nAborted\n", false, "0045_a=FAIL"},
 		{"no name either", "cannot load\n", false, "0045=FAIL"},
-		{"it hung", "[0045_a    /  0.5s] waiting\n", true, "0045_a=TIMEOUT"},
+		{"it hung", "[0045_a_long_one/  0.5s] === Running test 0045_a_long_one ===\n", true, "0045_a_long_one=TIMEOUT"},
 	} {
 		got := readTable("0045", c.printed, c.hung, time.Second)
 		var words []string

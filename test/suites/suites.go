@@ -13,6 +13,10 @@ import (
 // kafkaVersion is what suites that ask shall believe that the broker is.
 const kafkaVersion = "4.4.0"
 
+// nowhere is the address of the SASL listener, as long as there is none: nobody
+// answers there.
+const nowhere = "127.0.0.1:1"
+
 // suite is one of the suites of others.
 type suite struct {
 	name string
@@ -75,6 +79,7 @@ func readdressKafkaGo(dir string, at address) error {
 	port := fmt.Sprint(at.port)
 	everywhere := strings.NewReplacer(
 		"localhost:9092", at.String(), "127.0.0.1:9092", at.String(),
+		"localhost:9093", nowhere, "127.0.0.1:9093", nowhere,
 		`Host: "localhost", Port: 9092`, fmt.Sprintf("Host: %q, Port: %s", at.host, port),
 		".Port != 9092", ".Port != "+port, "expected 9092 received", "expected "+port+" received",
 	)
