@@ -20,8 +20,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// autoCreateWait is how long a metadata request waits for a topic that it makes.
-// After that the client is told to ask again.
+// autoCreateWait is how long a metadata request waits for a topic that it makes, so
+// that the client, which asks again, finds it.
 const autoCreateWait = 2 * time.Second
 
 // notAsked stands in authorized operations that were not asked for. (KIP-430)
@@ -31,8 +31,7 @@ func (h *Handler) metadata(ctx context.Context, from caller, req *kmsg.MetadataR
 	resp := kmsg.NewPtrMetadataResponse()
 	img := h.deps.Metadata.Image()
 	if len(req.Topics) > 0 {
-		// Topics first: making one changes the image.
-		resp.Topics, img = h.namedTopics(ctx, from, req, img)
+		resp.Topics = h.namedTopics(ctx, from, req, img)
 	} else if req.Version == 0 || req.Topics == nil {
 		resp.Topics = h.allTopics(ctx, from, req, img)
 	}
@@ -72,13 +71,11 @@ func (h *Handler) allTopics(ctx context.Context, from caller, req *kmsg.Metadata
 	return out
 }
 
-// namedTopics answers for the topics asked for, and returns the image in which
-// it found them.
-func (h *Handler) namedTopics(ctx context.Context, from caller, req *kmsg.MetadataRequest, img *image.Image) ([]kmsg.MetadataResponseTopic, *image.Image) {
+// namedTopics answers for the topics asked for. A topic that this request makes is
+// unknown in its answer, as in Kafka's: who wants it asks again, and who only looks
+// whether a topic was deleted sees that it was.
+func (h *Handler) namedTopics(ctx context.Context, from caller, req *kmsg.MetadataRequest, img *image.Image) []kmsg.MetadataResponseTopic {
 	made := h.autoCreate(ctx, from, req, img)
-	if len(made) > 0 {
-		img = h.deps.Metadata.Image()
-	}
 	out := make([]kmsg.MetadataResponseTopic, 0, len(req.Topics))
 	seen := make(map[string]bool, len(req.Topics))
 	for _, want := range req.Topics {
@@ -102,7 +99,7 @@ func (h *Handler) namedTopics(ctx context.Context, from caller, req *kmsg.Metada
 		failed.Partitions = []kmsg.MetadataResponseTopicPartition{}
 		out = append(out, failed)
 	}
-	return out, img
+	return out
 }
 
 // findTopic finds what was asked for. A topic that the client may not see is
@@ -159,8 +156,8 @@ func (h *Handler) topicMetadata(ctx context.Context, from caller, req *kmsg.Meta
 }
 
 // autoCreate makes the topics that do not exist, where broker and client both
-// allow it, and waits a while for them. The result says for each topic that was
-// tried why it is not there, or nil. (KIP-4, KIP-204)
+// allow it, and waits a while for them, so that the next request finds them. The
+// result says for each topic that was tried why it is not there. (KIP-4, KIP-204)
 func (h *Handler) autoCreate(ctx context.Context, from caller, req *kmsg.MetadataRequest, img *image.Image) map[string]error {
 	if !h.cfg.AutoCreateTopics || req.Version >= 4 && !req.AllowAutoTopicCreation {
 		return nil

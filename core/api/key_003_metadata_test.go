@@ -144,6 +144,8 @@ func TestMetadataOperations(t *testing.T) {
 	}
 }
 
+// The answer to a request that makes a topic says that it is unknown, as Kafka's
+// does; the next one has it.
 func TestAutoCreate(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -155,8 +157,8 @@ func TestAutoCreate(t *testing.T) {
 		want    string
 		made    bool
 	}{
-		{name: "both allow it", version: 12, broker: true, client: true, topic: "new", want: "new", made: true},
-		{name: "before clients could say", version: 3, broker: true, topic: "new", want: "new", made: true},
+		{name: "both allow it", version: 12, broker: true, client: true, topic: "new", want: "new!3", made: true},
+		{name: "before clients could say", version: 3, broker: true, topic: "new", want: "new!3", made: true},
 		// FR-81: a consumer's request for metadata does not bring back a topic.
 		{name: "the client does not", version: 12, broker: true, topic: "new", want: "new!3"},
 		{name: "the broker does not", version: 12, client: true, topic: "new", want: "new!3"},
@@ -164,7 +166,7 @@ func TestAutoCreate(t *testing.T) {
 		{name: "internal name", version: 12, broker: true, client: true, topic: "__consumer_offsets", want: "__consumer_offsets!3"},
 		{name: "may not create", version: 12, broker: true, client: true, topic: "new", want: "new!29",
 			change: func(c *cluster) { c.denyTopic("new", security.OpCreate); c.denyCluster(security.OpCreate) }},
-		{name: "may create this one", version: 12, broker: true, client: true, topic: "new", want: "new", made: true,
+		{name: "may create this one", version: 12, broker: true, client: true, topic: "new", want: "new!3", made: true,
 			change: func(c *cluster) { c.denyCluster(security.OpCreate) }},
 		{name: "may not describe", version: 12, broker: true, client: true, topic: "new", want: "new!29",
 			change: func(c *cluster) { c.denyTopic("new", security.OpDescribe) }},
@@ -183,6 +185,9 @@ func TestAutoCreate(t *testing.T) {
 		}
 		if _, made := f.Image().TopicByName(c.topic); made != c.made {
 			t.Errorf("%s: made %v", c.name, made)
+		}
+		if again := told(ask[*kmsg.MetadataResponse](t, h, c.version, req)); c.made && again != c.topic {
+			t.Errorf("%s: asked again, got %q", c.name, again)
 		}
 	}
 }
