@@ -71,3 +71,58 @@ func BenchmarkFetchSession(b *testing.B) {
 		}
 	}
 }
+
+// noGroups answers at once.
+type noGroups struct{ Groups }
+
+func (noGroups) Commit(_ context.Context, q model.CommitOffsets, done func(model.CommittedOffsets)) {
+	done(model.CommittedOffsets{Offsets: make([]error, len(q.Offsets))})
+}
+
+func (noGroups) FetchOffsets(_ context.Context, q model.FetchOffsets, done func(model.FetchedOffsets)) {
+	done(model.FetchedOffsets{Offsets: make([]model.GroupOffset, len(q.Partitions))})
+}
+
+func (noGroups) Heartbeat(_ context.Context, _ model.GroupHeartbeat, done func(error)) { done(nil) }
+
+func benchGroups(b *testing.B, version int16, req kmsg.Request) {
+	c := newCluster(b)
+	c.topic("orders", slices.Repeat([]model.NodeID{self}, 100)...)
+	h := newHandler(c, func(_ *Config, d *Deps) { d.Groups, d.Authorizer = noGroups{}, security.AllowAll{} })
+	req.SetVersion(version)
+	call := callOf(req)
+	b.ReportAllocs()
+	for b.Loop() {
+		if reply := h.Begin(b.Context(), call)(b.Context()); failure(reply.Response) != nil {
+			b.Fatal(reply)
+		}
+	}
+}
+
+func BenchmarkOffsetCommit(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			benchGroups(b, 8, toCommit("crew", map[string][]int32{"orders": firstPartitions(n)}))
+		})
+	}
+}
+
+func BenchmarkOffsetFetch(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			req := toFetchOffsets("crew", "orders")
+			req.Groups[0].Topics[0].Partitions = firstPartitions(n)
+			benchGroups(b, 9, req)
+		})
+	}
+}
+
+func BenchmarkHeartbeat(b *testing.B) { benchGroups(b, 4, groupRequests()[4]) }
+
+func firstPartitions(n int) []int32 {
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = int32(i)
+	}
+	return out
+}

@@ -205,3 +205,82 @@ func TestFranzSessions(t *testing.T) {
 		}
 	}
 }
+
+// A consumer that is the only one of its group joins, reads, commits, leaves, and goes
+// on where it was.
+func TestFranzConsumesInGroup(t *testing.T) {
+	c, opts := started(t)
+	c.topic("orders", self, self)
+	ctx := within(t)
+	p := client(t, opts...)
+	for round := range 2 {
+		for i := range 10 {
+			if err := p.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: []byte(fmt.Sprint(round, i))}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		consumer := client(t, append(opts, kgo.ConsumerGroup("crew"), kgo.ConsumeTopics("orders"), kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+		for n := 0; n < 10; {
+			fetches := consumer.PollFetches(ctx)
+			if err := fetches.Err(); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			fetches.EachRecord(func(r *kgo.Record) {
+				n++
+				if !strings.HasPrefix(string(r.Value), fmt.Sprint(round)) {
+					t.Errorf("round %d brought %s again", round, r.Value)
+				}
+			})
+		}
+		if err := consumer.CommitUncommittedOffsets(ctx); err != nil {
+			t.Fatal(err)
+		}
+		consumer.Close()
+		c.groups.mu.Lock()
+		if g := c.groups.groups["crew"]; len(g.Members) != 0 {
+			t.Errorf("round %d: the member did not leave: %+v", round, g.Members)
+		}
+		c.groups.mu.Unlock()
+	}
+}
+
+func TestFranzGroupAdmin(t *testing.T) {
+	c, opts := started(t)
+	c.topic("orders", self, self)
+	c.groups.stable("crew")
+	c.groups.offset("idle", "orders", 1, 3)
+	adm := kadm.NewClient(client(t, opts...))
+	ctx := within(t)
+	listed, err := adm.ListGroups(ctx)
+	if err != nil || listed["crew"].State != "Stable" || listed["idle"].State != "Empty" {
+		t.Errorf("list: %+v, %v", listed, err)
+	}
+	described, err := adm.DescribeGroups(ctx, "crew", "nobody")
+	if err != nil || described["crew"].State != "Stable" || len(described["crew"].Members) != 1 || !errors.Is(described["nobody"].Err, kerr.GroupIDNotFound) {
+		t.Errorf("describe: %+v, %v", described, err)
+	}
+	var offsets kadm.Offsets
+	offsets.Add(kadm.Offset{Topic: "orders", Partition: 0, At: 42, LeaderEpoch: -1, Metadata: "here"})
+	if err := adm.CommitAllOffsets(ctx, "idle", offsets); err != nil {
+		t.Errorf("commit: %v", err)
+	}
+	fetched, err := adm.FetchOffsets(ctx, "idle")
+	if o, ok := fetched.Lookup("orders", 0); err != nil || !ok || o.At != 42 || o.Metadata != "here" || len(fetched["orders"]) != 2 {
+		t.Errorf("fetch: %+v, %v", fetched, err)
+	}
+	many := adm.FetchManyOffsets(ctx, "idle", "crew")
+	if o, ok := many["crew"].Fetched.Lookup("orders", 0); !ok || o.At != 7 || many.Error() != nil {
+		t.Errorf("fetch of many: %+v", many)
+	}
+	if lags, err := adm.Lag(ctx, "idle"); err != nil || lags.Error() != nil || len(lags["idle"].Lag["orders"]) != 2 {
+		t.Errorf("lag: %+v, %v", lags, err)
+	}
+	gone, err := adm.DeleteOffsets(ctx, "idle", kadm.TopicsSet{"orders": {1: {}}})
+	if err != nil || gone.Error() != nil || len(c.groups.groups["idle"].offsets) != 1 {
+		t.Errorf("delete offsets: %+v, %v", gone, err)
+	}
+	deleted, err := adm.DeleteGroups(ctx, "idle", "crew")
+	if err != nil || deleted["idle"].Err != nil || !errors.Is(deleted["crew"].Err, kerr.NonEmptyGroup) {
+		t.Errorf("delete: %+v, %v", deleted, err)
+	}
+}

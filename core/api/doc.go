@@ -13,6 +13,9 @@
 //   - No request panics, whatever its bytes (FuzzHandle).
 //   - Appends are queued in the order in which requests are begun
 //     (key_000_produce_test.go).
+//   - Questions to the group coordinator are asked in the order in which requests are
+//     begun, and an answer that nobody waits for any more holds nobody up
+//     (TestGroupQuestionsKeepOrder).
 //   - A topic that a client may not see looks, to who did not name it, like one
 //     that does not exist; a name is refused before it is looked up (the 'denied'
 //     and 'secret' cases of each key's test).

@@ -57,7 +57,7 @@ func (h *Handler) beginOffsetCommit(ctx context.Context, from caller, req *kmsg.
 			default:
 				q.Offsets = append(q.Offsets, model.GroupOffset{
 					TopicPartition: model.TopicPartition{Topic: t.Name, Partition: p.Partition}, TopicID: t.ID,
-					Offset: p.Offset, LeaderEpoch: model.LeaderEpoch(p.LeaderEpoch), Metadata: text(p.Metadata),
+					Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: text(p.Metadata),
 				})
 			}
 		}

@@ -31,7 +31,6 @@ type fetchedGroup struct {
 	out kmsg.OffsetFetchResponseGroup
 	err error // about the group: it was not asked
 	all bool
-	ids []model.TopicID // of the topics that were asked for by ID
 }
 
 func (h *Handler) beginOffsetFetch(ctx context.Context, from caller, req *kmsg.OffsetFetchRequest) wire.Answer {
