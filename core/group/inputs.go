@@ -26,7 +26,8 @@ type Record struct {
 
 // Lead makes this broker the coordinator of the machine's groups under Epoch: the
 // machine asks for the log, and answers nothing but ErrCoordinatorLoading until all of
-// it has been replayed. An epoch that is not above the last one is ignored.
+// it has been replayed. An epoch that is not above the last one is ignored, except that a
+// machine which has resigned takes the last one too.
 type Lead struct{ Epoch model.LeaderEpoch }
 
 // Resign ends that: whoever waits is told ErrNotCoordinator, and all state is dropped.
@@ -61,7 +62,7 @@ type Written struct {
 // TopicsDeleted removes the offsets of topics from all groups.
 type TopicsDeleted struct{ Topics []string }
 
-// Fired tells that the time of the last SetTimer has come.
+// Fired tells that the time of the last Timer has come.
 type Fired struct{}
 
 // Requests, each with the name that its answer will have. Now comes with the step.

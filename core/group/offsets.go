@@ -1,0 +1,195 @@
+package group
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// commit writes offsets. They are shown, and the client is answered, when they are
+// durable.
+func (m *Machine) commit(now time.Time, in *Commit, out *Effects) {
+	q := &in.CommitOffsets
+	g, err := m.checkCommit(now, q)
+	if err == nil {
+		err = m.full()
+	}
+	if err != nil {
+		respond(out, in.ID, Committed{model.CommittedOffsets{Err: err}})
+		return
+	}
+	c := &commitment{group: g, request: in.ID, waits: true, errs: make([]error, len(q.Offsets))}
+	var records []Record
+	at, expires := now.UnixMilli(), int64(-1)
+	if q.Retention >= 0 {
+		expires = at + q.Retention.Milliseconds()
+	}
+	for i := range q.Offsets {
+		o := &q.Offsets[i]
+		if c.errs[i] = m.checkOffset(o); c.errs[i] != nil {
+			continue
+		}
+		value := committed{offset: o.Offset, epoch: o.LeaderEpoch, topicID: o.TopicID, metadata: o.Metadata, at: at, expires: expires}
+		c.keys = append(c.keys, o.TopicPartition)
+		c.values = append(c.values, value)
+		records = append(records, Record{Key: offsetKey(q.Group, o.TopicPartition), Value: value.encode(), Timestamp: at})
+	}
+	if len(records) == 0 {
+		respond(out, in.ID, Committed{model.CommittedOffsets{Offsets: c.errs}})
+		return
+	}
+	if g == nil {
+		c.group = m.addGroup(q.Group, now)
+	}
+	c.group.begin(c.keys)
+	m.write(now, c.group, records, c, out)
+}
+
+// checkCommit decides whether the sender may commit. Of a group that there is not yet,
+// it returns nil. A member's session begins anew.
+func (m *Machine) checkCommit(now time.Time, q *model.CommitOffsets) (*group, error) {
+	if len(q.Group) > stringMax {
+		return nil, fmt.Errorf("commit offsets: %w", model.ErrInvalidGroupID)
+	}
+	g, ok := m.groups[q.Group]
+	switch {
+	case !ok && q.Generation < 0:
+		return nil, nil
+	case !ok:
+		return nil, fmt.Errorf("there is no group %q: %w", q.Group, model.ErrGroupIDNotFound)
+	case g.deleting:
+		return nil, errDeleting(g)
+	case q.Generation < 0 && g.state == model.GroupEmpty:
+		return g, nil
+	case q.Generation < 0 && q.MemberID == "" && q.InstanceID == "":
+		return nil, fmt.Errorf("group %q has members, and the commit is of none: %w", g.id, model.ErrUnknownMemberID)
+	}
+	mem, err := g.check(q.MemberID, q.InstanceID)
+	switch {
+	case err != nil:
+		return nil, err
+	case q.Generation != g.generation:
+		return nil, errGeneration(g, q.Generation)
+	case g.state == model.GroupCompletingRebalance:
+		return nil, model.ErrRebalanceInProgress
+	}
+	m.alarms.set(&mem.alarm, now.Add(mem.session))
+	return g, nil
+}
+
+// checkOffset looks at one offset of a commit.
+func (m *Machine) checkOffset(o *model.GroupOffset) error {
+	if most := min(m.settings.MetadataMax, stringMax); len(o.Metadata) > most {
+		return fmt.Errorf("the metadata of %s-%d has %d bytes, more than %d: %w", o.Topic, o.Partition, len(o.Metadata), most, model.ErrOffsetMetadataTooLarge)
+	}
+	if len(o.Topic) > stringMax {
+		return fmt.Errorf("a topic's name has %d bytes: %w", len(o.Topic), model.ErrInvalidTopic)
+	}
+	return nil
+}
+
+// commitment is the outcome of a commit.
+type commitment struct {
+	group   *group
+	request RequestID
+	waits   bool
+	keys    []model.TopicPartition
+	values  []committed
+	errs    []error
+}
+
+func (c *commitment) written(_ *Machine, _ time.Time, err error, out *Effects) {
+	c.group.end(c.keys)
+	if err != nil {
+		c.abandon(err, out)
+		return
+	}
+	for i := range c.keys {
+		c.group.offsets[c.keys[i]] = c.values[i]
+	}
+	c.answer(model.CommittedOffsets{Offsets: c.errs}, out)
+}
+
+func (c *commitment) late(_ *Machine, _ time.Time, err error, out *Effects) bool {
+	c.abandon(err, out)
+	return false
+}
+
+func (c *commitment) abandon(err error, out *Effects) {
+	c.answer(model.CommittedOffsets{Err: err}, out)
+}
+
+func (c *commitment) answer(a model.CommittedOffsets, out *Effects) {
+	if c.waits {
+		c.waits = false
+		respond(out, c.request, Committed{a})
+	}
+}
+
+// begin and end count what is under way for each offset.
+func (g *group) begin(keys []model.TopicPartition) {
+	if g.underWay == nil {
+		g.underWay = make(map[model.TopicPartition]int)
+	}
+	for _, key := range keys {
+		g.underWay[key]++
+	}
+}
+
+func (g *group) end(keys []model.TopicPartition) {
+	for _, key := range keys {
+		if g.underWay[key]--; g.underWay[key] == 0 {
+			delete(g.underWay, key)
+		}
+	}
+}
+
+// fetchOffsets shows what is committed and durable.
+func (m *Machine) fetchOffsets(in *FetchOffsets, out *Effects) {
+	var offsets map[model.TopicPartition]committed
+	if g, ok := m.groups[in.Group]; ok {
+		offsets = g.offsets
+	}
+	var a model.FetchedOffsets
+	if in.All {
+		a.Offsets = make([]model.GroupOffset, 0, len(offsets))
+		for key, value := range offsets {
+			a.Offsets = append(a.Offsets, value.shown(key))
+		}
+		slices.SortFunc(a.Offsets, func(a, b model.GroupOffset) int { return compareKeys(a.TopicPartition, b.TopicPartition) })
+	} else {
+		a.Offsets = make([]model.GroupOffset, len(in.Partitions))
+		for i, key := range in.Partitions {
+			a.Offsets[i] = model.GroupOffset{TopicPartition: key, Offset: -1, LeaderEpoch: model.NoEpoch}
+			if value, ok := offsets[key]; ok {
+				a.Offsets[i] = value.shown(key)
+			}
+		}
+	}
+	respond(out, in.ID, Fetched{a})
+}
+
+// shown is the offset as clients see it.
+func (c *committed) shown(key model.TopicPartition) model.GroupOffset {
+	return model.GroupOffset{TopicPartition: key, TopicID: c.topicID, Offset: c.offset, LeaderEpoch: c.epoch, Metadata: c.metadata}
+}
+
+func compareKeys(a, b model.TopicPartition) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+}
+
+// age is how much of its retention an offset has used up, and how much that is, in
+// milliseconds. from is when its group lost its last member, or less.
+func (c *committed) age(cal *calendar, retention, from int64) (age, most int64) {
+	if c.expires >= 0 {
+		return cal.age(c.at), max(c.expires-c.at, 0)
+	}
+	return cal.age(max(c.at, from)), retention
+}
+
+// noTime is before all times.
+const noTime = math.MinInt64

@@ -1,0 +1,131 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Bounds of what may be under way before clients' writes are refused.
+const (
+	writesMax     = 16 << 10
+	writeBytesMax = 64 << 20
+)
+
+// writes are those under way, in the order of asking.
+type writes struct {
+	last  WriteID
+	queue []*write
+	bytes int
+}
+
+// write is one. What it does to the state, and who is answered, is its outcome's.
+type write struct {
+	id      WriteID
+	group   *group // nil: of several
+	bytes   int
+	outcome outcome
+	done    bool
+	err     error
+	alarm   alarm
+}
+
+// outcome is what follows from a write.
+type outcome interface {
+	// written applies the write: it is durable, or with err it has not happened.
+	written(m *Machine, now time.Time, err error, out *Effects)
+	// late tells those who wait that it takes too long, and reports whether others
+	// may come to wait for it.
+	late(m *Machine, now time.Time, err error, out *Effects) bool
+	// abandon answers those that wait for nothing but this write.
+	abandon(err error, out *Effects)
+}
+
+// write asks for records to be written.
+func (m *Machine) write(now time.Time, g *group, records []Record, o outcome, out *Effects) *write {
+	m.writes.last++
+	w := &write{id: m.writes.last, group: g, outcome: o}
+	w.alarm.owner = w
+	for i := range records {
+		w.bytes += len(records[i].Key) + len(records[i].Value)
+	}
+	m.writes.bytes += w.bytes
+	m.writes.queue = append(m.writes.queue, w)
+	if g != nil {
+		g.writes++
+	}
+	m.alarms.set(&w.alarm, now.Add(m.settings.CommitTimeout))
+	out.Writes = append(out.Writes, Write{Gen: m.gen, ID: w.id, Epoch: m.epoch, Records: records})
+	return w
+}
+
+// full refuses what clients ask to be written while too much is under way.
+func (m *Machine) full() error {
+	if len(m.writes.queue) < writesMax && m.writes.bytes < writeBytesMax {
+		return nil
+	}
+	return fmt.Errorf("%d writes of %d bytes are under way: %w", len(m.writes.queue), m.writes.bytes, model.ErrCoordinatorNotAvailable)
+}
+
+// written takes a completion. Writes are applied in the order of asking.
+func (m *Machine) written(now time.Time, in *Written, out *Effects) {
+	if in.Gen != m.gen || len(m.writes.queue) == 0 || in.ID < m.writes.queue[0].id {
+		return
+	}
+	at := in.ID - m.writes.queue[0].id
+	if at >= WriteID(len(m.writes.queue)) {
+		return
+	}
+	m.writes.queue[at].done, m.writes.queue[at].err = true, in.Err
+	for len(m.writes.queue) > 0 && m.writes.queue[0].done {
+		w := m.writes.queue[0]
+		m.writes.queue[0] = nil
+		m.writes.queue = m.writes.queue[1:]
+		m.settle(now, w, out)
+	}
+}
+
+// settle applies one write.
+func (m *Machine) settle(now time.Time, w *write, out *Effects) {
+	m.alarms.cancel(&w.alarm)
+	m.writes.bytes -= w.bytes
+	name := ""
+	if w.group != nil {
+		w.group.writes--
+		name = w.group.id
+	}
+	if w.err != nil {
+		out.Notices = append(out.Notices, Notice{Kind: NoticeRefused, Group: name, Err: w.err, Text: "a write was refused"})
+	}
+	w.outcome.written(m, now, refusal(w.err), out)
+	if w.group != nil && m.groups[w.group.id] == w.group {
+		m.vanish(w.group)
+	}
+}
+
+// ring: the write takes long.
+func (w *write) ring(m *Machine, now time.Time, out *Effects) {
+	err := fmt.Errorf("a write has taken %s: %w", m.settings.CommitTimeout, model.ErrCoordinatorNotAvailable)
+	if w.outcome.late(m, now, err, out) {
+		m.alarms.set(&w.alarm, now.Add(max(m.settings.CommitTimeout, againMin)))
+	}
+}
+
+// refusal is what clients are told of a write's error: that it is worth coming back
+// here, or looking for another coordinator, or, of what never fits, neither. The error
+// itself is in the text alone, since clients know no other codes.
+func refusal(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, model.ErrMessageTooLarge), errors.Is(err, model.ErrRecordListTooLarge):
+		return fmt.Errorf("the group's record is too large to be written: %s", err)
+	case errors.Is(err, model.ErrNotLeaderOrFollower), errors.Is(err, model.ErrStorage), errors.Is(err, model.ErrNotCoordinator):
+		return fmt.Errorf("write to the offsets topic: %s: %w", err, model.ErrNotCoordinator)
+	case errors.Is(err, model.ErrCoordinatorLoading):
+		return fmt.Errorf("write to the offsets topic: %s: %w", err, model.ErrCoordinatorLoading)
+	}
+	return fmt.Errorf("write to the offsets topic: %s: %w", err, model.ErrCoordinatorNotAvailable)
+}
