@@ -214,5 +214,5 @@ async function consumeInGroup (kafka, topic, groupId, end) {
 async function remove (client, topic) {
   await client.deleteTopics({ topics: [topic] })
   await eventually('topics listed after the deletion', async () => (await client.listTopics()).includes(topic), false)
-  called('delete_topics')
+  called('delete_topic')
 }

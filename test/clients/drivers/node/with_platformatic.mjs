@@ -217,5 +217,5 @@ async function consumeInGroup (args, groupId) {
 async function remove (client, topic) {
   await client.deleteTopics({ topics: [topic] })
   await eventually('topics listed after the deletion', async () => (await client.listTopics()).includes(topic), false)
-  called('delete_topics')
+  called('delete_topic')
 }

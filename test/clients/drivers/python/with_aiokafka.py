@@ -234,4 +234,4 @@ class Administration:
         answer = await self.client.delete_topics([self.topic])
         expect("delete_topics", [error[1] for error in answer.topic_error_codes], [0])
         await eventually_async("topics listed after the deletion", self.exists, False)
-        called("delete_topics")
+        called("delete_topic")

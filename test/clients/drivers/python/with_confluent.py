@@ -260,4 +260,4 @@ class Administration:
     def delete(self):
         self.client.delete_topics([self.topic])[self.topic].result()
         eventually("topics listed after the deletion", lambda: self.topic in self.client.list_topics().topics, False)
-        called("delete_topics")
+        called("delete_topic")
