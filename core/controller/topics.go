@@ -103,7 +103,7 @@ func (d *decision) checkName(name string) error {
 		return err
 	}
 	if _, ok := d.img.TopicByName(name); ok {
-		return fmt.Errorf("topic %q: %w", name, model.ErrTopicExists)
+		return fmt.Errorf("topic %q already exists: %w", name, model.ErrTopicExists)
 	}
 	if other, ok := d.img.TopicColliding(name); ok {
 		return fmt.Errorf("topic name %q collides with topic %q: names that differ in '.' and '_' alone have the same metrics: %w", name, other, model.ErrInvalidTopic)
@@ -306,7 +306,7 @@ func (d *decision) find(ref model.TopicRef) (*image.Topic, error) {
 		if t, ok := d.img.TopicByName(ref.Name); ok {
 			return t, nil
 		}
-		return nil, fmt.Errorf("topic %q: %w", ref.Name, model.ErrUnknownTopicOrPartition)
+		return nil, fmt.Errorf("there is no topic %q: %w", ref.Name, model.ErrUnknownTopicOrPartition)
 	}
 	if t, ok := d.img.Topic(ref.ID); ok {
 		return t, nil
