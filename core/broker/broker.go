@@ -14,6 +14,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/admin"
 	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/pluginhost"
@@ -69,6 +70,7 @@ type assembly struct {
 	admin     *admin.Server
 	quorum    *quorum.Node
 	replicas  *replica.Manager
+	groups    *coordinator.Manager
 	listeners []admin.ListenerStatus
 	// directories are the stores' own.
 	directories []model.DirectoryID
@@ -209,7 +211,7 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	listeners := b.bound(front)
 	b.progress(func(a *assembly) {
-		a.waiting, a.replicas, a.directories = "its registration", manager, directories(stores)
+		a.waiting, a.replicas, a.groups, a.directories = "its registration", manager, groups, directories(stores)
 	})
 	if err := b.register(ctx, node, incarnation, stores, listeners); err != nil {
 		return errors.Join(err, unbind(ctx, front))

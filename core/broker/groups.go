@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/brokerd/brokerd/core/api"
 	"github.com/brokerd/brokerd/core/batch"
@@ -33,6 +34,30 @@ func (b *Broker) newCoordinator(node *quorum.Node, manager *replica.Manager, inc
 		return nil, fmt.Errorf("make the group coordinator: %w", err)
 	}
 	return c, nil
+}
+
+// censusTimeout is how long a scrape waits for the group coordinator.
+const censusTimeout = time.Second
+
+// countGroups sets the numbers of groups and members. Where the coordinator does not
+// answer, they stay.
+func (b *Broker) countGroups(ctx context.Context) {
+	groups := b.now.Load().groups
+	if groups == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
+	defer cancel()
+	census, err := groups.Census(ctx)
+	if err != nil {
+		b.log.Debug("groups were not counted", "err", err)
+		return
+	}
+	counts := b.metrics.Coordinator()
+	for state := model.GroupEmpty; state <= model.GroupStable; state++ {
+		counts.Holds(state.String(), census.Groups[state])
+	}
+	counts.Members(census.Members)
 }
 
 func (b *Broker) offsetsTopic() coordinator.Topic {

@@ -26,6 +26,7 @@ func (b *Broker) scrape() http.Handler {
 	metrics := b.metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.status(r.Context())
+		b.countGroups(r.Context())
 		metrics.ServeHTTP(w, r)
 	})
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -85,4 +86,37 @@ func (s *Shard) oneListed(q *request) {
 	if q.partial--; q.partial == 0 {
 		q.through()
 	}
+}
+
+// Census counts the groups of this broker, and their members. It waits for the shards
+// until ctx ends.
+func (m *Manager) Census(ctx context.Context) (group.Census, error) {
+	sum := group.Census{Groups: make(map[model.GroupState]int)}
+	counted := make(chan group.Census, len(m.shards))
+	for _, s := range m.shards {
+		if err := s.loop.Post(ctx, Input{kind: inputCensus, counted: counted}); err != nil {
+			return sum, fmt.Errorf("count the groups: %w", err)
+		}
+	}
+	for range m.shards {
+		select {
+		case part := <-counted:
+			for state, n := range part.Groups {
+				sum.Groups[state] += n
+			}
+			sum.Members += part.Members
+		case <-ctx.Done():
+			return sum, fmt.Errorf("count the groups: %w", ctx.Err())
+		}
+	}
+	return sum, nil
+}
+
+// count answers one shard's part of a Census.
+func (s *Shard) count(counted chan<- group.Census) {
+	var c group.Census
+	for _, h := range s.hosted {
+		h.machine.Count(&c)
+	}
+	counted <- c
 }

@@ -30,6 +30,7 @@ type Input struct {
 	index    int32 // of the partition
 	lead     *lead
 	ask      *request
+	counted  chan<- group.Census // has room for one
 	hosted   *hosted
 	chunk    *chunk
 	append   *appending
@@ -46,6 +47,7 @@ const (
 	inputResign                    // metadata says that it is not any more
 	inputAsk                       // ask, of partition index
 	inputList                      // ask, of all partitions
+	inputCensus                    // counted, of all partitions
 	inputChunk                     // chunk of hosted's log
 	inputAppended                  // result of append
 	inputDeleted                   // topics are gone
@@ -167,6 +169,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.ask(now, in.index, in.ask)
 	case inputList:
 		s.list(now, in.ask)
+	case inputCensus:
+		s.count(in.counted)
 	case inputChunk:
 		s.chunkRead(now, in.hosted, in.chunk)
 	case inputAppended:
