@@ -168,7 +168,6 @@ func (a *application) share(instances ...*instance) {
 // results reads what an application has written.
 type results struct {
 	client *kgo.Client
-	mu     sync.Mutex
 	values map[string][]string // of each key, in order
 }
 

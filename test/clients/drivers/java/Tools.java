@@ -25,7 +25,7 @@ public final class Tools {
   /** Ends a tool where it would end its process. */
   private static final class Ended extends Error {
     Ended() {
-      super("ended", null, false, false);
+      super("", null, false, false);
     }
 
     // A tool that reports whatever is thrown at it shall not report this.
