@@ -142,15 +142,15 @@ func (h *Handler) beginProduceTopic(ctx context.Context, from caller, req *kmsg.
 		if slot.Err = producible(topic, id, twice); slot.Err != nil {
 			continue
 		}
-		checked, err := h.check(part.Records, cfg, req.Version)
+		data, checked, err := h.check(part.Records, cfg, req.Version)
 		if slot.Err = err; err != nil {
 			slot.invalid = &id
 			continue
 		}
-		slot.records, slot.bytes = checked.Info.Records, len(part.Records)
+		slot.records, slot.bytes = checked.Info.Records, len(data)
 		p.pending.Add(1)
 		h.deps.Partitions.Append(ctx, model.Append{
-			Partition: id, Batch: checked.Info, Data: part.Records, Acks: p.acks,
+			Partition: id, Batch: checked.Info, Data: data, Acks: p.acks,
 			Timeout: produceTimeout(req.TimeoutMillis), LogAppendTime: checked.LogAppendTime,
 		}, func(a model.Appended) {
 			slot.Appended = a
@@ -223,13 +223,22 @@ func namedTwice(req *kmsg.ProduceRequest, img *image.Image) map[model.Partition]
 	return seen
 }
 
-// check validates a batch for a topic with these settings.
-func (h *Handler) check(data []byte, cfg topicconfig.Config, version int16) (batch.Checked, error) {
+// check validates a batch for a topic with these settings, and returns it in the
+// topic's codec.
+func (h *Handler) check(data []byte, cfg topicconfig.Config, version int16) ([]byte, batch.Checked, error) {
 	info, err := recordbatch.Parse(data)
 	if err == nil && info.Attributes&recordbatch.AttrTransactional != 0 {
-		return batch.Checked{}, errTransactions
+		return nil, batch.Checked{}, errTransactions
 	}
-	return batch.Check(data, h.policy(cfg, version))
+	policy := h.policy(cfg, version)
+	checked, err := batch.Check(data, policy)
+	if err != nil {
+		return nil, batch.Checked{}, err
+	}
+	if codec, own := batch.CodecNamed(cfg.CompressionType); own {
+		return batch.Recompress(data, checked, codec, policy)
+	}
+	return data, checked, nil
 }
 
 func (h *Handler) policy(cfg topicconfig.Config, version int16) batch.Policy {

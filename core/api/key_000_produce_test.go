@@ -321,6 +321,51 @@ func TestProduceTopicSettings(t *testing.T) {
 	}
 }
 
+// A topic with a codec of its own keeps what came in it, and only what is then small
+// enough.
+func TestProduceRecompresses(t *testing.T) {
+	c := newCluster(t)
+	c.topic("orders", self)
+	h := newHandler(c)
+	set := func(key, value string) {
+		c.apply(&image.ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "orders"}, Key: key, Value: value})
+	}
+	for _, one := range []struct {
+		kept     string
+		sent     batch.Codec
+		maxBytes string
+		want     batch.Codec
+		code     int16
+	}{
+		{kept: "producer", sent: batch.Gzip, maxBytes: "5000", want: batch.Gzip},
+		{kept: "zstd", sent: batch.Gzip, maxBytes: "5000", want: batch.Zstd},
+		{kept: "zstd", sent: batch.None, maxBytes: "5000", want: batch.Zstd},
+		{kept: "lz4", sent: batch.LZ4, maxBytes: "5000", want: batch.LZ4},
+		{kept: "uncompressed", sent: batch.Snappy, maxBytes: "5000", want: batch.None},
+		{kept: "uncompressed", sent: batch.Snappy, maxBytes: "1000", code: 10},
+	} {
+		set("compression.type", one.kept)
+		set("max.message.bytes", one.maxBytes)
+		before := len(c.appends)
+		sent := records(t, batch.Options{Codec: one.sent}, strings.Repeat("x", 2000))
+		got := codes(ask[*kmsg.ProduceResponse](t, h, 9, toProduce(map[string][]byte{"orders-0": sent})))
+		if got["orders-0"] != one.code {
+			t.Errorf("%s as %s: %v, want %d", one.sent, one.kept, got, one.code)
+		}
+		if one.code != 0 {
+			if len(c.appends) != before {
+				t.Errorf("%s as %s: appended", one.sent, one.kept)
+			}
+			continue
+		}
+		a := c.appends[before]
+		info, err := recordbatch.Parse(a.Data)
+		if err != nil || batch.Codec(info.Attributes&recordbatch.CodecMask) != one.want || a.Batch.Bytes != int32(len(a.Data)) {
+			t.Errorf("%s as %s: appended %+v of %d bytes (%v)", one.sent, one.kept, info, len(a.Data), err)
+		}
+	}
+}
+
 func TestProduceInternalTopicByAdminClient(t *testing.T) {
 	c := newCluster(t)
 	c.topic("__consumer_offsets", self)

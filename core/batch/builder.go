@@ -8,10 +8,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/snappy"
-	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
 )
 
 // Options say how a batch is built. The zero value is an ordinary batch,
@@ -135,37 +131,16 @@ func (b *Builder) Batch() ([]byte, error) {
 	return recordbatch.Build(nil, recordbatch.Header{Info: info, Payload: payload}), nil
 }
 
-// compress encodes as Kafka's Java producer does: snappy in xerial's framing.
+// compress encodes all records of a batch.
 func compress(codec Codec, records []byte) ([]byte, error) {
-	var out bytes.Buffer
-	switch codec {
-	case None:
+	if codec == None {
 		return records, nil
-	case Gzip:
-		w := gzip.NewWriter(&out)
-		return finish(&out, w, records)
-	case LZ4:
-		w := lz4.NewWriter(&out)
-		if err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb)); err != nil {
-			return nil, err
-		}
-		return finish(&out, w, records)
-	case Zstd:
-		w, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
-		if err != nil {
-			return nil, err
-		}
-		return finish(&out, w, records)
-	case Snappy:
-		return xerial(records), nil
 	}
-	return nil, fmt.Errorf("%w: %s", model.ErrUnsupportedCompression, codec)
-}
-
-func finish(out *bytes.Buffer, w interface {
-	Write([]byte) (int, error)
-	Close() error
-}, records []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := newEncoder(codec, &out)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := w.Write(records); err != nil {
 		return nil, err
 	}
@@ -173,16 +148,4 @@ func finish(out *bytes.Buffer, w interface {
 		return nil, err
 	}
 	return out.Bytes(), nil
-}
-
-func xerial(records []byte) []byte {
-	const blockBytes = 32 << 10
-	dst := append([]byte(xerialMagic), 0, 0, 0, 1, 0, 0, 0, 1)
-	for len(records) > 0 {
-		n := min(len(records), blockBytes)
-		block := snappy.Encode(nil, records[:n])
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(block)))
-		dst, records = append(dst, block...), records[n:]
-	}
-	return dst
 }

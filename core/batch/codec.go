@@ -40,6 +40,24 @@ func (c Codec) String() string {
 	return [codecs]string{"none", "gzip", "snappy", "lz4", "zstd"}[c]
 }
 
+// CodecNamed is the codec that a topic's compression.type names. There is none for
+// producer, which keeps whatever came.
+func CodecNamed(compressionType string) (Codec, bool) {
+	switch compressionType {
+	case "uncompressed":
+		return None, true
+	case "gzip":
+		return Gzip, true
+	case "snappy":
+		return Snappy, true
+	case "lz4":
+		return LZ4, true
+	case "zstd":
+		return Zstd, true
+	}
+	return None, false
+}
+
 const (
 	// zstdWindowBytes is the greatest window that every decoder of zstd is asked
 	// to support (RFC 8878). Producers at the highest levels ask for up to

@@ -45,8 +45,8 @@ func TestEncodings(t *testing.T) {
 	_ = zw.Flush() // the size is not known in advance, the window is large
 	_, _ = zw.Write(payload[10:])
 	_ = zw.Close()
-	framed := xerial(payload)
-	again := append(append([]byte(nil), xerial(payload[:50])...), xerial(payload[50:])...)
+	framed := xerialFramed(t, payload)
+	again := append(xerialFramed(t, payload[:50]), xerialFramed(t, payload[50:])...)
 	for _, test := range []struct {
 		name    string
 		codec   Codec
@@ -76,6 +76,16 @@ func TestEncodings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// xerialFramed is payload in snappy as xerial's library frames it.
+func xerialFramed(t *testing.T, payload []byte) []byte {
+	t.Helper()
+	framed, err := compress(Snappy, payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return framed
 }
 
 // A payload that is damaged, cut or of another codec is refused.

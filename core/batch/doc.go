@@ -3,8 +3,9 @@
 //
 // It owns the rules that need nothing but the batch and its topic's settings.
 // Rules that need a producer's earlier batches (sequences, epochs) belong to
-// core/partition. It never re-encodes: what a producer compressed is stored as
-// it came. The only bytes that Check may change are the timestamp type, the max
+// core/partition. It never re-encodes records: what a producer compressed is stored
+// as it came, unless the topic has a codec of its own, to which Recompress takes the
+// same records. The only bytes that Check may change are the timestamp type, the max
 // timestamp and the CRC over them; offsets and leader epoch are the leader's to
 // stamp (sdk/recordbatch.Stamp).
 //
@@ -15,6 +16,8 @@
 //   - Any changed bit in the range of the CRC is refused (TestFlippedBit).
 //   - No claimed size is believed: memory grows with bytes that arrived, and
 //     decompression stops at the limit (TestBomb, TestClaimedSizes).
+//   - Recompressing changes the codec and nothing else, and stays within the topic's
+//     limits (TestRecompress, TestRecompressLimits).
 //   - Checking allocates nothing for each record (BenchmarkCheck).
 //   - Batches as real clients encode them pass, in every codec (TestGolden).
 //

@@ -117,7 +117,7 @@ func TestRefusals(t *testing.T) {
 		{"retention.ms", "9223372036854775808", "whole number"},
 		{"min.insync.replicas", "0", "at least 1"},
 		{"cleanup.policy", "delete,burn", "delete and compact"},
-		{"compression.type", "zstd", "not supported yet"},
+		{"compression.type", "none", "uncompressed, zstd, lz4, snappy, gzip or producer"},
 		{"remote.storage.enable", "true", "not supported yet"},
 		{"message.timestamp.type", "createtime", "CreateTime or LogAppendTime"},
 		{"min.cleanable.dirty.ratio", "NaN", "from 0 to 1"},
