@@ -83,6 +83,8 @@ func (g *coordinator) Join(_ context.Context, q model.JoinGroup, done func(model
 		switch {
 		case g.err != nil:
 			return model.JoinedGroup{Generation: -1, Err: g.err}
+		case len(q.Protocols) == 0:
+			return model.JoinedGroup{Generation: -1, Err: model.ErrInconsistentProtocol}
 		case q.MemberID == "" && q.AsksForID:
 			return model.JoinedGroup{Generation: -1, MemberID: q.ClientID + "-id", Err: model.ErrMemberIDRequired}
 		}
