@@ -10,12 +10,17 @@
 // case passed: drivers tell what happened, franz-go inside the harness tells what
 // the broker has, and the cases compare.
 //
+// Kafka's command-line tools have cases of their own (tools_*_test.go), which run each
+// tool's main class, all in one JVM (toolbox_test.go), and check what it prints. So has
+// Kafka Streams (streams_test.go).
+//
 // What is missing is installed by scripts/tools, pinned and outside of the tree. A
 // client that cannot be had fails its cases. What a client does not have, by its own
 // documentation, is "none" in the table, with the reason.
 //
 //	go test -v ./test/clients                                 the whole matrix
 //	go test -v ./test/clients -run 'TestClients/sarama'       one client
+//	go test -v ./test/clients -run TestTools                  Kafka's command-line tools
 //	go test ./test/clients -args -bootstrap 127.0.0.1:19092   against a broker that is there
 //
 // With -bootstrap, cases that restart the broker are "not run". Run against Apache
