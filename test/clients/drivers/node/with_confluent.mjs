@@ -1,5 +1,6 @@
 // @confluentinc/kafka-javascript: librdkafka's Node client. What its promise API does not have (consuming without a group,
 // more partitions) is done by its callback API. Neither describes or alters configs, or describes the cluster.
+import { setTimeout as sleep } from 'node:timers/promises'
 import { load } from './packages.mjs'
 import * as protocol from './protocol.mjs'
 import { called, eventually, expect } from './protocol.mjs'
@@ -82,26 +83,35 @@ export async function member (args) {
   })
   await consumer.connect()
   await consumer.subscribe({ topics: [args.topic] })
-  await consumer.run({
-    eachBatch: async ({ batch }) => {
-      for (const m of batch.messages) {
-        protocol.emitRecord(batch.partition, m.offset, m.key, m.value, protocol.headerPairs(m.headers), m.timestamp)
-      }
-      await commit(consumer, args.topic, batch.partition, BigInt(batch.lastOffset()) + 1n)
+  let leaving = false
+  let work = Promise.resolve()
+  const process = async ({ batch }) => {
+    if (leaving) return
+    for (const m of batch.messages) {
+      protocol.emitRecord(batch.partition, m.offset, m.key, m.value, protocol.headerPairs(m.headers), m.timestamp)
     }
-  })
+    await commit(consumer, args.topic, batch.partition, BigInt(batch.lastOffset()) + 1n, owned)
+  }
+  await consumer.run({ eachBatch: payload => (work = process(payload)) })
   await protocol.stdinEnded()
+  leaving = true
+  await work
   await consumer.disconnect()
 }
 
-async function commit (consumer, topic, partition, offset) {
-  try {
-    await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
-  } catch (error) { // a rebalance came between
-    protocol.log('commit:', error)
-    return
+// Commits, and asks what is committed: the client says that a commit is done when it has sent it, and the broker may
+// refuse it in a rebalance. Again, until it is there or another has the partition.
+async function commit (consumer, topic, partition, offset, owned) {
+  while (owned.has(partition)) {
+    try {
+      await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
+      const [committed] = await consumer.committed([{ topic, partition }], protocol.SESSION_MS)
+      if (BigInt(committed.offset ?? -1) >= offset) return protocol.emitCommitted(partition, offset)
+    } catch (error) {
+      protocol.log('commit:', error)
+    }
+    await sleep(protocol.WAIT_MS)
   }
-  protocol.emitCommitted(partition, offset)
 }
 
 export async function admin (args) {

@@ -66,6 +66,7 @@ export async function member (args) {
   consumer.on('consumer:group:join', ({ assignments }) => {
     protocol.emitAssigned(assignments?.find(({ topic }) => topic === args.topic)?.partitions ?? [])
   })
+  consumer.on('error', error => protocol.log('consumer:', error)) // as when it is closed in a rebalance
   consumer.on('consumer:heartbeat:error', ({ error }) => protocol.log('heartbeat:', error))
   const stream = await consumer.consume({ topics: [args.topic], mode: 'committed', fallbackMode: 'earliest' })
   protocol.stdinEnded().then(() => stream.close())
@@ -86,7 +87,7 @@ export async function member (args) {
 async function commit (consumer, topic, ends) {
   try {
     await consumer.commit({ offsets: Array.from(ends, ([partition, end]) => ({ topic, partition, ...end })) })
-  } catch (error) { // a rebalance came between
+  } catch (error) { // in a rebalance, after the client tried again by itself
     protocol.log('commit:', error)
     return
   }

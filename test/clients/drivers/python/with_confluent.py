@@ -100,7 +100,7 @@ def member(args):
     if args["instance"]:
         settings["group.instance.id"] = args["instance"]
     consumer = Consumer(settings)
-    owned = set()
+    owned, ends = set(), {}  # ends: what is processed and not committed
 
     # In both protocols what is given is what comes and what goes.
     def assigned(_, partitions):
@@ -108,13 +108,14 @@ def member(args):
         protocol.emit_assigned(owned)
 
     def revoked(_, partitions):
-        owned.difference_update(p.partition for p in partitions)
+        for p in partitions:
+            owned.discard(p.partition)
+            ends.pop(p.partition, None)
         protocol.emit_assigned(owned)
 
     ended = protocol.stdin_ended()
     consumer.subscribe([args["topic"]], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not ended.is_set():
-        ends = {}
         for message in consumer.consume(100, protocol.POLL_MS / 1000):
             if message.error():
                 protocol.log(message.error())
@@ -127,10 +128,11 @@ def member(args):
 
 
 def commit(consumer, topic, ends):
+    """Commits, and leaves in ends what was refused, as it is when a rebalance comes between."""
     offsets = [TopicPartition(topic, partition, offset) for partition, offset in ends.items()]
     try:
         answers = consumer.commit(offsets=offsets, asynchronous=False)
-    except KafkaException as refused:  # a rebalance came between
+    except KafkaException as refused:
         protocol.log("commit:", refused)
         return
     for answer in answers:
@@ -138,6 +140,7 @@ def commit(consumer, topic, ends):
             protocol.log("commit:", answer)
         else:
             emit("committed", partition=answer.partition, offset=answer.offset)
+            del ends[answer.partition]
 
 
 def admin(args):

@@ -67,13 +67,16 @@ class Owned(ConsumerRebalanceListener):
 
     def __init__(self):
         self.partitions = set()
+        self.ends = {}  # what is processed and not committed
 
     def on_partitions_assigned(self, assigned):
         self.partitions.update(p.partition for p in assigned)
         protocol.emit_assigned(self.partitions)
 
     def on_partitions_revoked(self, revoked):
-        self.partitions.difference_update(p.partition for p in revoked)
+        for p in revoked:
+            self.partitions.discard(p.partition)
+            self.ends.pop(p, None)
         protocol.emit_assigned(self.partitions)
 
     def on_partitions_lost(self, lost):
@@ -105,26 +108,29 @@ def member(args):
     )
     ended = protocol.stdin_ended()
     learn(consumer, args["topic"])
-    consumer.subscribe([args["topic"]], listener=Owned())
+    owned = Owned()
+    consumer.subscribe([args["topic"]], listener=owned)
     while not ended.is_set():
-        ends = {}
         for partition, records in consumer.poll(protocol.POLL_MS, max_records=100).items():
             for record in records:
                 print_record(record)
-            ends[partition] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
-        if ends:
-            commit(consumer, ends)
+            owned.ends[partition] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
+        if owned.ends:
+            commit(consumer, owned.ends)
     consumer.close()
 
 
 def commit(consumer, ends):
+    """Commits, and leaves in ends what was refused, as it is when a rebalance comes between."""
+    asked = dict(ends)
     try:
-        consumer.commit(ends)
-    except KafkaError as refused:  # a rebalance came between
+        consumer.commit(asked)
+    except KafkaError as refused:
         protocol.log("commit:", repr(refused))
         return
-    for partition, end in ends.items():
+    for partition, end in asked.items():
         emit("committed", partition=partition.partition, offset=end.offset)
+        ends.pop(partition, None)
 
 
 def admin(args):
