@@ -32,7 +32,7 @@ func (m *Machine) join(now time.Time, in *Join, out *Effects) {
 	switch {
 	case g.deleting:
 		failJoin(out, in.ID, q.MemberID, errDeleting(g))
-	case !m.accepts(g, q.MemberID):
+	case !m.accepts(g, q):
 		m.turnAway(now, in, g, out)
 	case !g.supports(q.ProtocolType, q.Protocols):
 		failJoin(out, in.ID, q.MemberID, fmt.Errorf("members of group %q have no protocol in common with it: %w", g.id, model.ErrInconsistentProtocol))
@@ -85,19 +85,38 @@ func distinct(protocols []model.GroupProtocol) []model.GroupProtocol {
 }
 
 // accepts reports whether there is room. While members rejoin those count that have,
-// so that a group which has become too large loses the slowest.
-func (m *Machine) accepts(g *group, id string) bool {
-	mem, known := g.byID[id]
-	_, asked := g.pending[id]
+// so that a group which has become too large loses the slowest; a static one that has
+// not keeps its place.
+func (m *Machine) accepts(g *group, q *model.JoinGroup) bool {
+	mem, known := g.byID[q.MemberID]
+	if q.MemberID == "" && q.InstanceID != "" {
+		mem, known = g.static[q.InstanceID]
+	}
+	_, asked := g.pending[q.MemberID]
 	switch {
 	case !known && !asked && len(g.pending) >= m.settings.SizeMax:
 		return false
 	case g.state == model.GroupEmpty:
 		return true
 	case g.state == model.GroupPreparingRebalance:
-		return known && mem.join.waits || g.joining < m.settings.SizeMax
+		return known && mem.join.waits || g.taken(mem, m.settings.SizeMax) < m.settings.SizeMax
 	}
 	return known || len(g.members) < m.settings.SizeMax
+}
+
+// taken counts the places of a group that rebalances, without one member's; exactly
+// where it may come to most.
+func (g *group) taken(without *member, most int) int {
+	taken := g.joining
+	if taken+len(g.static) < most {
+		return taken
+	}
+	for _, mem := range g.static {
+		if mem != without && !mem.join.waits {
+			taken++
+		}
+	}
+	return taken
 }
 
 // turnAway refuses who does not fit into a full group.

@@ -48,7 +48,7 @@ func (j *job) finish(err error, out *Effects) {
 // delete removes a group that nobody is a member of.
 func (m *Machine) delete(now time.Time, in *Delete, out *Effects) {
 	g, ok := m.groups[in.Group]
-	err := error(nil)
+	var err error
 	switch {
 	case !ok:
 		err = fmt.Errorf("there is no group %q: %w", in.Group, model.ErrGroupIDNotFound)

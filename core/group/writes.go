@@ -121,11 +121,11 @@ func refusal(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, model.ErrMessageTooLarge), errors.Is(err, model.ErrRecordListTooLarge):
-		return fmt.Errorf("the group's record is too large to be written: %s", err)
+		return fmt.Errorf("the group's record is too large to be written: %s", err.Error())
 	case errors.Is(err, model.ErrNotLeaderOrFollower), errors.Is(err, model.ErrStorage), errors.Is(err, model.ErrNotCoordinator):
-		return fmt.Errorf("write to the offsets topic: %s: %w", err, model.ErrNotCoordinator)
+		return fmt.Errorf("write to the offsets topic: %s: %w", err.Error(), model.ErrNotCoordinator)
 	case errors.Is(err, model.ErrCoordinatorLoading):
-		return fmt.Errorf("write to the offsets topic: %s: %w", err, model.ErrCoordinatorLoading)
+		return fmt.Errorf("write to the offsets topic: %s: %w", err.Error(), model.ErrCoordinatorLoading)
 	}
-	return fmt.Errorf("write to the offsets topic: %s: %w", err, model.ErrCoordinatorNotAvailable)
+	return fmt.Errorf("write to the offsets topic: %s: %w", err.Error(), model.ErrCoordinatorNotAvailable)
 }

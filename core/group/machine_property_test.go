@@ -1,0 +1,590 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"pgregory.net/rapid"
+)
+
+// world is a machine, the log that it writes and the clients that it serves, all of them
+// models. The log answers late, out of order, or with errors.
+type world struct {
+	t     *rapid.T
+	m     *Machine
+	now   time.Time
+	timer time.Time
+	out   Effects
+	ids   int
+
+	open    []*openWrite      // asked and not applied, in the order of asking
+	log     []Record          // applied
+	offsets map[string]string // what the log says of each offset, by an own reading
+
+	requests map[RequestID]Input
+	answered map[RequestID]bool
+	nextID   RequestID
+	clients  []*client
+	// assigned is what leaders gave, by group, generation and who gets it.
+	assigned    map[string][]string
+	generations map[*group]int32
+}
+
+// openWrite is a write that has not been applied.
+type openWrite struct {
+	Write
+	answered bool
+	err      error
+}
+
+// client is one member's end, as far as it has been told.
+type client struct {
+	group, instance, member string
+	generation              int32
+	leader                  bool
+	others                  []model.JoinedMember
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, now: storyBegins, offsets: map[string]string{}, requests: map[RequestID]Input{}, answered: map[RequestID]bool{},
+		assigned: map[string][]string{}, generations: map[*group]int32{}}
+	for i := range 6 {
+		c := &client{group: "g" + strconv.Itoa(i%2), generation: -1}
+		if i%3 == 0 {
+			c.instance = "i" + strconv.Itoa(i/2)
+		}
+		w.clients = append(w.clients, c)
+	}
+	w.clients = append(w.clients, &client{group: "g0", instance: "i0", generation: -1}) // the same instance twice
+	settings := DefaultSettings()
+	settings.SizeMax = 3
+	settings.Retention = 30 * time.Minute
+	w.m = New(settings, w.newID)
+	w.step(&Lead{Epoch: 1})
+	w.step(&Loaded{Gen: w.m.gen})
+	return w
+}
+
+func (w *world) newID() string { w.ids++; return strconv.Itoa(w.ids) }
+
+// step steps the machine, takes its effects into the world, and checks both.
+func (w *world) step(in Input) {
+	w.m.Step(w.now, in, &w.out)
+	for _, a := range w.out.Writes {
+		if len(a.Records) == 0 || a.Gen != w.m.gen || a.Epoch != w.m.epoch {
+			w.t.Fatalf("write %+v", a)
+		}
+		w.open = append(w.open, &openWrite{Write: a})
+	}
+	if w.out.Timer != nil {
+		w.timer = *w.out.Timer
+	}
+	for _, r := range w.out.Responses {
+		if w.answered[r.ID] {
+			w.t.Fatalf("request %d is answered twice", r.ID)
+		}
+		w.answered[r.ID] = true
+		w.take(w.requests[r.ID], r.Answer)
+	}
+	w.out.Reset()
+	w.check()
+}
+
+func (w *world) ask(in func(RequestID) Input) {
+	w.nextID++
+	q := in(w.nextID)
+	w.requests[w.nextID] = q
+	w.step(q)
+}
+
+// take tells a client its answer.
+func (w *world) take(q Input, a Answer) {
+	switch a := a.(type) {
+	case Joined:
+		c := w.clientOf(q)
+		if errors.Is(a.Err, model.ErrMemberIDRequired) {
+			c.member = a.MemberID
+		}
+		if a.Err != nil {
+			return
+		}
+		c.member, c.generation, c.leader, c.others = a.MemberID, a.Generation, a.Leader == a.MemberID && !a.SkipAssignment, a.Members
+		if c.leader && len(a.Members) == 0 && w.m.groups[c.group].static[c.instance] == nil {
+			w.t.Fatalf("leader %q is not told who the members are", c.member)
+		}
+	case Synced:
+		if a.Err != nil {
+			return
+		}
+		s := q.(*Sync)
+		who := s.MemberID
+		if i := strings.IndexByte(who, '-'); who[0] == 'i' {
+			who = who[:i] // of a static member: what its instance was given
+		}
+		if string(a.Assignment) != "" && !slices.Contains(w.assigned[fmt.Sprint(s.Group, s.Generation, who)], string(a.Assignment)) {
+			w.t.Fatalf("member %q of generation %d gets %q", s.MemberID, s.Generation, a.Assignment)
+		}
+	case Committed:
+		if a.Err != nil {
+			return
+		}
+		for i, o := range q.(*Commit).Offsets {
+			if a.Offsets[i] == nil && !w.holds(q.(*Commit).Group, o) {
+				w.t.Fatalf("commit %+v is acknowledged and was never in the log", o)
+			}
+		}
+	case Fetched:
+		for _, o := range a.Offsets {
+			key := fmt.Sprint(q.(*FetchOffsets).Group, " ", o.TopicPartition)
+			if was, ok := w.offsets[key]; ok != (o.Offset >= 0) || ok && was != strconv.FormatInt(o.Offset, 10) {
+				w.t.Fatalf("%s is shown as %d, the log has %q", key, o.Offset, was)
+			}
+		}
+	}
+}
+
+// holds reports whether an offset has come into the log at any time.
+func (w *world) holds(group string, o model.GroupOffset) bool {
+	key := string(offsetKey(group, o.TopicPartition))
+	return slices.ContainsFunc(w.log, func(r Record) bool {
+		if string(r.Key) != key || r.Value == nil {
+			return false
+		}
+		c, err := decodeOffset(r.Value)
+		return err == nil && c.offset == o.Offset
+	})
+}
+
+func (w *world) clientOf(q Input) *client {
+	j := q.(*Join)
+	for _, c := range w.clients {
+		if c.group == j.Group && c.instance == j.InstanceID && (c.member == j.MemberID || j.MemberID == "") {
+			return c
+		}
+	}
+	return &client{}
+}
+
+// answer answers an open write, in any order; what is answered up to the first that is
+// not is in the log.
+func (w *world) answer(i int, err error) {
+	o := w.open[i]
+	o.answered, o.err = true, err
+	for len(w.open) > 0 && w.open[0].answered {
+		w.apply(w.open[0].err == nil, w.open[0].Records)
+		w.open = w.open[1:]
+	}
+	w.step(&Written{Gen: o.Gen, ID: o.ID, Err: err})
+}
+
+func (w *world) apply(landed bool, records []Record) {
+	if !landed {
+		return
+	}
+	w.log = append(w.log, records...)
+	for _, r := range records {
+		if r.Key[1] == keyGroup {
+			continue
+		}
+		var k kmsg.OffsetCommitKey
+		if err := k.ReadFrom(r.Key); err != nil {
+			w.t.Fatal(err)
+		}
+		key := fmt.Sprint(k.Group, " ", model.TopicPartition{Topic: k.Topic, Partition: k.Partition})
+		if r.Value == nil {
+			delete(w.offsets, key)
+			continue
+		}
+		c, err := decodeOffset(r.Value)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.offsets[key] = strconv.FormatInt(c.offset, 10)
+	}
+}
+
+// reload is a crash: of the writes under way any may have landed, in their order.
+func (w *world) reload() {
+	for _, o := range w.open {
+		w.apply(o.answered && o.err == nil || !o.answered && rapid.Bool().Draw(w.t, "landed"), o.Records)
+	}
+	w.open = nil
+	clear(w.generations)
+	w.step(&Lead{Epoch: w.m.epoch + 1})
+	if len(w.answered) != len(w.requests) {
+		w.t.Fatal("somebody waits for a machine that loads")
+	}
+	w.refused(model.ErrCoordinatorLoading)
+	for rapid.IntRange(0, 3).Draw(w.t, "loading") == 0 {
+		w.step(&Replay{Gen: w.m.gen, Records: w.log})
+		w.step(&Loaded{Gen: w.m.gen, Err: model.ErrStorage})
+		w.refused(model.ErrCoordinatorLoading)
+		w.pass(reloadMax)
+	}
+	at := rapid.IntRange(0, len(w.log)).Draw(w.t, "chunk")
+	w.step(&Replay{Gen: w.m.gen, Records: w.log[:at]})
+	w.step(&Replay{Gen: w.m.gen, Records: w.log[at:]})
+	w.step(&Loaded{Gen: w.m.gen})
+}
+
+// pass lets time pass and fires the timer when it is due.
+func (w *world) pass(by time.Duration) {
+	end := w.now.Add(by)
+	for !w.timer.IsZero() && !w.timer.After(end) {
+		if w.timer.After(w.now) {
+			w.now = w.timer
+		}
+		w.timer = time.Time{}
+		w.step(&Fired{})
+	}
+	w.now = end
+}
+
+// check looks at the machine from inside, and at a second one that has the log alone.
+func (w *world) check() {
+	if w.m.phase != phaseServing {
+		return
+	}
+	second := New(w.m.settings, w.newID)
+	var out Effects
+	second.Step(w.now, &Lead{Epoch: 1}, &out)
+	second.Step(w.now, &Replay{Gen: second.gen, Records: w.log}, &out)
+	w.checkOffsets(w.m)
+	w.checkOffsets(second)
+	for _, n := range out.Notices {
+		w.t.Fatalf("notice %v", n)
+	}
+	for id, g := range w.m.groups {
+		w.checkGroup(g)
+		if g.generation < w.generations[g] {
+			w.t.Fatalf("group %s goes back from generation %d to %d", id, w.generations[g], g.generation)
+		}
+		w.generations[g] = g.generation
+		settled := g.writes == 0 && !g.behind && (g.state == model.GroupStable || g.state == model.GroupEmpty && g.recorded)
+		if !settled {
+			continue
+		}
+		other, ok := second.groups[id]
+		if !ok || shape(other) != shape(g) {
+			w.t.Fatalf("group %s is\n%s\nand would be loaded as\n%s", id, shape(g), shape(other))
+		}
+	}
+}
+
+// shape is what must survive a reload.
+func shape(g *group) string {
+	if g == nil {
+		return "nothing"
+	}
+	s := fmt.Sprintf("%s %d %s %q %q", g.state, g.generation, g.protocolType, g.protocol, g.leader)
+	for _, mem := range g.members {
+		s += fmt.Sprintf(" %s@%s %q %q %s", mem.id, mem.instance, mem.assignment, mem.metadata(g.protocol), mem.session)
+	}
+	return s
+}
+
+// checkOffsets compares with an own reading of the log.
+func (w *world) checkOffsets(m *Machine) {
+	have := map[string]string{}
+	for id, g := range m.groups {
+		for key, c := range g.offsets {
+			have[fmt.Sprint(id, " ", key)] = strconv.FormatInt(c.offset, 10)
+		}
+	}
+	if !maps.Equal(have, w.offsets) {
+		w.t.Fatalf("the machine has %v, the log %v", have, w.offsets)
+	}
+}
+
+// checkGroup checks what is counted.
+func (w *world) checkGroup(g *group) {
+	joining, unsynced, support, instances := 0, 0, map[string]int{}, map[string]*member{}
+	for _, mem := range g.members {
+		if mem.join.waits {
+			joining++
+		}
+		if g.settling() && !mem.synced {
+			unsynced++
+		}
+		for _, p := range mem.protocols {
+			support[p.Name]++
+		}
+		if mem.instance != "" {
+			if instances[mem.instance] != nil {
+				w.t.Fatalf("instance %s has two members", mem.instance)
+			}
+			instances[mem.instance] = mem
+		}
+		if g.byID[mem.id] != mem || mem.sync.waits && g.state != model.GroupCompletingRebalance {
+			w.t.Fatalf("member %s", mem.id)
+		}
+		if mem.alarm.due.IsZero() && !mem.join.waits && !mem.sync.waits {
+			w.t.Fatalf("member %s has no session", mem.id)
+		}
+	}
+	writes, underWay := 0, map[model.TopicPartition]int{}
+	for _, q := range w.m.writes.queue {
+		if q.group != g {
+			continue
+		}
+		writes++
+		var keys []model.TopicPartition
+		switch o := q.outcome.(type) {
+		case *commitment:
+			keys = o.keys
+		case *removal:
+			keys = o.keys
+		}
+		for _, key := range keys {
+			underWay[key]++
+		}
+	}
+	switch {
+	case joining != g.joining, g.settling() && unsynced != g.unsynced, !maps.Equal(support, g.support), !maps.Equal(instances, g.static),
+		len(g.byID) != len(g.members), writes != g.writes, !maps.Equal(underWay, g.underWay) && len(underWay)+len(g.underWay) > 0:
+		w.t.Fatalf("group %+v", *g)
+	case (g.state == model.GroupEmpty) != (len(g.members) == 0) && g.state != model.GroupPreparingRebalance:
+		w.t.Fatalf("group %s is %s with %d members", g.id, g.state, len(g.members))
+	case len(g.members) > w.m.settings.SizeMax && g.settling():
+		w.t.Fatalf("group %s has %d members", g.id, len(g.members))
+	case len(g.members) > 0 && g.byID[g.leader] == nil:
+		w.t.Fatalf("group %s has leader %q", g.id, g.leader)
+	}
+}
+
+// topics that are committed to, and subscribed to.
+var worldTopics = []string{"t", "u", "v"}
+
+func (w *world) join(c *client) {
+	names := []string{"range", "sticky"}
+	q := model.JoinGroup{Group: c.group, MemberID: c.member, InstanceID: c.instance, ClientID: "c", ProtocolType: "consumer",
+		SessionTimeout: 10 * time.Second, RebalanceTimeout: 20 * time.Second,
+		AsksForID: rapid.Bool().Draw(w.t, "asks"), SkipsAssignment: rapid.Bool().Draw(w.t, "skips")}
+	for _, name := range names[rapid.IntRange(0, 1).Draw(w.t, "protocols"):] {
+		q.Protocols = append(q.Protocols, model.GroupProtocol{Name: name, Metadata: consumerMetadata(rapid.SampledFrom(worldTopics[:2]).Draw(w.t, "topic"))})
+	}
+	w.ask(func(id RequestID) Input { return &Join{ID: id, JoinGroup: q} })
+}
+
+func (w *world) sync(c *client) {
+	q := model.SyncGroup{Group: c.group, Generation: c.generation, MemberID: c.member, InstanceID: c.instance}
+	if c.leader {
+		for _, other := range c.others {
+			who := other.MemberID
+			if other.InstanceID != "" {
+				who = other.InstanceID
+			}
+			key := fmt.Sprint(c.group, c.generation, who)
+			what := fmt.Sprint(key, "/", w.nextID)
+			w.assigned[key] = append(w.assigned[key], what)
+			q.Assignments = append(q.Assignments, model.MemberAssignment{MemberID: other.MemberID, Assignment: []byte(what)})
+		}
+	}
+	w.ask(func(id RequestID) Input { return &Sync{ID: id, SyncGroup: q} })
+}
+
+func (w *world) commit(c *client) {
+	q := model.CommitOffsets{Group: c.group, Generation: c.generation, MemberID: c.member, InstanceID: c.instance, Retention: -1}
+	if rapid.IntRange(0, 3).Draw(w.t, "outside") == 0 {
+		q.Generation, q.MemberID, q.InstanceID = -1, "", ""
+	}
+	for i := range rapid.IntRange(0, 2).Draw(w.t, "offsets") {
+		q.Offsets = append(q.Offsets, model.GroupOffset{TopicPartition: w.key(), Offset: int64(w.nextID)*10 + int64(i)})
+	}
+	w.ask(func(id RequestID) Input { return &Commit{ID: id, CommitOffsets: q} })
+}
+
+func (w *world) key() model.TopicPartition {
+	return model.TopicPartition{Topic: rapid.SampledFrom(worldTopics).Draw(w.t, "topic"), Partition: rapid.Int32Range(0, 1).Draw(w.t, "partition")}
+}
+
+// act does one thing.
+func (w *world) act() {
+	c := rapid.SampledFrom(w.clients).Draw(w.t, "client")
+	switch rapid.SampledFrom([]string{"join", "join", "join", "sync", "sync", "sync", "heartbeat", "leave", "commit", "commit", "fetch",
+		"delete-offsets", "delete", "topics", "pass", "pass", "long", "answer", "answer", "answer", "answer", "fail", "reload", "forget", "describe", "settings", "settle", "settle", "restart", "restart", "resign", "heartbeats"}).Draw(w.t, "act") {
+	case "join":
+		w.join(c)
+	case "sync":
+		w.sync(c)
+	case "heartbeat":
+		w.ask(func(id RequestID) Input {
+			return &Heartbeat{ID: id, GroupHeartbeat: model.GroupHeartbeat{Group: c.group, Generation: c.generation, MemberID: c.member, InstanceID: c.instance}}
+		})
+	case "leave":
+		q := model.LeaveGroup{Group: c.group, Members: []model.LeavingMember{{MemberID: c.member, InstanceID: c.instance}}}
+		w.ask(func(id RequestID) Input { return &Leave{ID: id, LeaveGroup: q} })
+	case "commit":
+		w.commit(c)
+	case "fetch":
+		q := model.FetchOffsets{Group: c.group, Partitions: []model.TopicPartition{w.key()}}
+		w.ask(func(id RequestID) Input { return &FetchOffsets{ID: id, FetchOffsets: q} })
+	case "delete-offsets":
+		q := model.DeleteOffsets{Group: c.group, Partitions: []model.TopicPartition{w.key(), w.key()}}
+		w.ask(func(id RequestID) Input { return &DeleteOffsets{ID: id, DeleteOffsets: q} })
+	case "delete":
+		w.ask(func(id RequestID) Input { return &Delete{ID: id, Group: c.group} })
+	case "topics":
+		w.step(&TopicsDeleted{Topics: []string{rapid.SampledFrom(worldTopics).Draw(w.t, "topic")}})
+	case "pass":
+		w.pass(time.Duration(rapid.IntRange(1, 8000).Draw(w.t, "ms")) * time.Millisecond)
+	case "long":
+		w.pass(time.Duration(rapid.IntRange(1, 40).Draw(w.t, "minutes")) * time.Minute)
+	case "answer", "fail":
+		w.answerAny(nil)
+	case "reload":
+		w.reload()
+	case "forget":
+		c.member, c.generation, c.leader = "", -1, false
+	case "describe":
+		w.ask(func(id RequestID) Input { return &Describe{ID: id, Group: c.group} })
+		w.ask(func(id RequestID) Input { return &List{ID: id} })
+	case "settle":
+		w.settle(c.group)
+	case "restart":
+		c.member, c.generation, c.leader = "", -1, false
+		w.join(c)
+		w.join(c)
+	case "resign":
+		w.resign()
+	case "heartbeats":
+		w.heartbeats()
+	case "settings":
+		w.step(&Configure{Settings: w.m.settings})
+	}
+}
+
+// settle lets the clients of a group do what clients do until they have assignments.
+func (w *world) settle(group string) {
+	for range 3 {
+		for _, c := range w.clients {
+			if c.group == group {
+				w.join(c)
+			}
+		}
+		w.pass(7 * time.Second)
+		for _, c := range w.clients {
+			if c.group == group {
+				w.sync(c)
+			}
+		}
+		for range rapid.IntRange(0, len(w.open)).Draw(w.t, "answers") {
+			w.answerAny(nil)
+		}
+	}
+}
+
+// heartbeats keeps everybody alive for a while.
+func (w *world) heartbeats() {
+	for range 20 {
+		for _, c := range w.clients {
+			w.ask(func(id RequestID) Input {
+				return &Heartbeat{ID: id, GroupHeartbeat: model.GroupHeartbeat{Group: c.group, Generation: c.generation, MemberID: c.member, InstanceID: c.instance}}
+			})
+		}
+		w.pass(5 * time.Second)
+	}
+}
+
+// resign gives the groups away: nobody waits, and everybody is told where not to ask.
+func (w *world) resign() {
+	w.step(&Resign{})
+	if len(w.answered) != len(w.requests) || !w.timer.IsZero() {
+		w.t.Fatal("somebody waits for a machine that has resigned")
+	}
+	w.refused(model.ErrNotCoordinator)
+	w.reload()
+}
+
+// refused asks everything, and gets the one answer.
+func (w *world) refused(want error) {
+	for _, in := range []Input{&Join{}, &Sync{}, &Heartbeat{}, &Leave{}, &Commit{}, &FetchOffsets{}, &DeleteOffsets{}, &Describe{}, &Delete{}, &List{}} {
+		var out Effects
+		w.m.Step(w.now, in, &out)
+		if len(out.Responses) != 1 || !errors.Is(errOf(out.Responses[0].Answer), want) {
+			w.t.Fatalf("%T is answered %+v", in, out.Responses)
+		}
+	}
+}
+
+func errOf(a Answer) error {
+	switch a := a.(type) {
+	case Joined:
+		return a.Err
+	case Synced:
+		return a.Err
+	case Left:
+		return a.Err
+	case Committed:
+		return a.Err
+	case Fetched:
+		return a.Err
+	case Deleted:
+		return a.Err
+	case Described:
+		return a.Err
+	case Listed:
+		return a.Err
+	case Done:
+		return a.Err
+	}
+	return nil
+}
+
+func (w *world) answerAny(err error) {
+	var waiting []int
+	for i, o := range w.open {
+		if !o.answered {
+			waiting = append(waiting, i)
+		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	if rapid.IntRange(0, 4).Draw(w.t, "refused") == 0 {
+		err = model.ErrNotEnoughReplicas
+	}
+	w.answer(rapid.SampledFrom(waiting).Draw(w.t, "write"), err)
+}
+
+// TestAnyOrder does anything in any order.
+func TestAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		for range rapid.IntRange(1, 120).Draw(t, "acts") {
+			w.act()
+		}
+		w.end()
+	})
+}
+
+// end lets all writes be answered and all members vanish: nobody waits, and nothing is
+// left that does not end by itself.
+func (w *world) end() {
+	for range 100 {
+		for len(w.open) > 0 {
+			i := slices.IndexFunc(w.open, func(o *openWrite) bool { return !o.answered })
+			w.answer(i, nil)
+		}
+		w.pass(2 * time.Minute)
+		if len(w.m.groups) == 0 && len(w.open) == 0 {
+			break
+		}
+	}
+	for id := range w.requests {
+		if !w.answered[id] {
+			w.t.Fatalf("request %d, %+v, is never answered", id, w.requests[id])
+		}
+	}
+	if len(w.m.groups) > 0 || len(w.offsets) > 0 || len(w.m.alarms) != 1 {
+		w.t.Fatalf("left: groups %v, offsets %v, %d alarms", w.m.groups, w.offsets, len(w.m.alarms))
+	}
+}
