@@ -3,15 +3,15 @@
 export BROKERD_CACHE ?= $(HOME)/.cache/brokerd
 FUZZ_SECONDS ?= 300
 
-.PHONY: suites test build unit race sim e2e lint fuzz cross full clean
+.PHONY: suites test build unit race sim e2e clients lint fuzz cross full clean
 
 build:
 	go build -o bin/brokerd ./cmd/brokerd
 
-test: lint unit race sim cross e2e
+test: lint unit race sim cross e2e clients
 
 # Everything but the tests that start real brokers and clients.
-PACKAGES = $(shell go list ./... | grep -v /test/e2e)
+PACKAGES = $(shell go list ./... | grep -v -e /test/e2e -e /test/clients)
 
 unit:
 	go test $(PACKAGES)
@@ -25,6 +25,11 @@ sim:
 
 e2e:
 	go test -count=1 -timeout 20m -v ./test/e2e/
+
+# Every client, every tool and Kafka Streams, each in its cases; a table at the end.
+clients:
+	go vet -C test/clients/drivers/go ./...
+	go test -count=1 -timeout 30m -v ./test/clients
 
 # The whole matrix of clients, codecs and records, and 50 kills of each kind.
 full:

@@ -116,12 +116,16 @@ func administer(r *run, _ *client, p program) {
 	if !slices.Contains(calls, "delete_topic") {
 		return
 	}
-	topics, err := r.admin(r.addr).ListTopics(r.within(askTimeout))
+	a, ctx := r.admin(r.addr), r.within(askTimeout)
+	err = eventually(ctx, func() error {
+		topics, err := a.ListTopics(ctx)
+		if err == nil && topics.Has(topic) {
+			err = fmt.Errorf("topic %s is still there", topic)
+		}
+		return err
+	})
 	if err != nil {
-		r.Fatalf("list topics: %v", err)
-	}
-	if topics.Has(topic) {
-		r.Errorf("topic %s is still there", topic)
+		r.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -182,4 +183,12 @@ func same[T comparable](what string, got, want T, err error) error {
 		err = fmt.Errorf("%s: %v, want %v", what, got, want)
 	}
 	return err
+}
+
+// answered checks that an answer is the error that it is to be.
+func answered(got, want error) error {
+	if errors.Is(got, want) {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("the answer is not: %w", want), got)
 }

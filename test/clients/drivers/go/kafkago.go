@@ -153,7 +153,7 @@ func kafkaGoPartition(ctx context.Context, o options, gen *kafka.Generation, a k
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	for {
 		m, err := r.ReadMessage(ctx)
 		if errors.Is(err, kafka.ErrGenerationEnded) || ctx.Err() != nil {
@@ -353,20 +353,14 @@ func kafkaGoMore(c *kafka.Client) map[string]func(context.Context, string) error
 			if err != nil {
 				return err
 			}
-			if !errors.Is(got.Error, kafka.SecurityDisabled) {
-				return fmt.Errorf("the answer is %w, want %w", got.Error, kafka.SecurityDisabled)
-			}
-			return nil
+			return answered(got.Error, kafka.SecurityDisabled)
 		},
 		"elect_leaders": func(ctx context.Context, topic string) error {
-			got, err := c.ElectLeaders(ctx, &kafka.ElectLeadersRequest{Topic: topic, Partitions: []int{0}})
+			got, err := c.ElectLeaders(ctx, &kafka.ElectLeadersRequest{Topic: topic, Partitions: []int{0}, Timeout: 10 * time.Second})
 			if err != nil {
 				return err
 			}
-			if e := got.PartitionResults[0].Error; !errors.Is(e, kafka.ElectionNotNeeded) {
-				return fmt.Errorf("the answer is %w, want %w", e, kafka.ElectionNotNeeded)
-			}
-			return got.Error
+			return errors.Join(got.Error, answered(got.PartitionResults[0].Error, kafka.ElectionNotNeeded))
 		},
 	}
 }

@@ -102,8 +102,9 @@ func kcatPrint(line []byte, out *output) error {
 	return nil
 }
 
-// kcatRebalanced finds what kcat says of its assignment.
-var kcatRebalanced = regexp.MustCompile(`^% Group \S+ rebalanced .*: (assigned|revoked): (.*)$`)
+// kcatRebalanced finds what kcat says of its assignment: "(memberid ...): assigned: t
+// [0], t [1]", or "incremental revoke of 1 partition(s) (memberid ...): t [1]".
+var kcatRebalanced = regexp.MustCompile(`^% Group \S+ rebalanced.*\b(assign|revoke)(?:ed|d|ment)?\b.*$`)
 
 // kcatPartition finds a partition in it.
 var kcatPartition = regexp.MustCompile(`\[(\d+)\]`)
@@ -155,17 +156,19 @@ func kcatAssignments(stderr io.Reader, out *output) {
 	has := make(map[int32]bool)
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
-		fmt.Fprintln(os.Stderr, lines.Text())
+		if !strings.HasPrefix(lines.Text(), "% Reached end") {
+			fmt.Fprintln(os.Stderr, lines.Text())
+		}
 		m := kcatRebalanced.FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
-		for _, p := range kcatPartition.FindAllStringSubmatch(m[2], -1) {
+		for _, p := range kcatPartition.FindAllStringSubmatch(m[0], -1) {
 			n, err := strconv.ParseInt(p[1], 10, 32)
 			if err != nil {
 				continue
 			}
-			if m[1] == "assigned" {
+			if m[1] == "assign" {
 				has[int32(n)] = true
 			} else {
 				delete(has, int32(n))

@@ -79,7 +79,7 @@ func main() {
 
 func run(args []string, out *output) error {
 	if len(args) < 2 {
-		return errors.New("usage: CLIENT COMMAND key=value...")
+		return errors.New("usage: CLIENT COMMAND [key=value]")
 	}
 	lib, ok := libraries()[args[0]]
 	if !ok {
@@ -211,8 +211,9 @@ func (w *output) emit(e event) {
 		panic(err) // all that is printed are strings and numbers
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, err := w.to.Write(append(line, '\n')); err != nil {
+	_, err = w.to.Write(append(line, '\n'))
+	w.mu.Unlock()
+	if err != nil {
 		os.Exit(1) // the harness is gone
 	}
 }
