@@ -172,7 +172,7 @@ func (m *Machine) joinKnown(now time.Time, in *Join, g *group, out *Effects) {
 		respond(out, in.ID, Joined{g.joined(mem, false)})
 	default:
 		m.waitInJoin(in, mem, out)
-		m.rebalance(now, g, "member "+mem.id+" joins again: "+in.Reason, out)
+		m.rebalance(now, g, "member "+mem.id+" joins again: "+short(in.Reason), out)
 	}
 }
 
@@ -188,7 +188,7 @@ func (m *Machine) addMember(now time.Time, in *Join, g *group, id string, out *E
 	g.add(mem)
 	m.waitInJoin(in, mem, out)
 	m.alarms.set(&mem.alarm, now.Add(newJoinMax))
-	m.rebalance(now, g, "member "+id+" joins: "+in.Reason, out)
+	m.rebalance(now, g, "member "+id+" joins: "+short(in.Reason), out)
 }
 
 // waitInJoin lets a member wait for the next generation, with what it offers now. An
@@ -253,7 +253,7 @@ func (m *Machine) replace(now time.Time, in *Join, mem *member, id string, out *
 		m.write(now, g, []Record{g.record(now, nil)}, &before, out)
 		return
 	}
-	m.rebalance(now, g, "static member "+mem.instance+" came back: "+in.Reason, out)
+	m.rebalance(now, g, "static member "+mem.instance+" came back: "+short(in.Reason), out)
 }
 
 // offersSame reports whether a member that offers protocols would get what it has: the

@@ -22,6 +22,8 @@ const (
 	stringMax = 1<<15 - 1
 	// nameMax is how much of a client's name goes into a member ID.
 	nameMax = 1000
+	// reasonMax is how much of a client's reason is shown.
+	reasonMax = 200
 )
 
 // phase is where a machine is in its life.

@@ -71,7 +71,7 @@ func (m *Machine) leaveOne(g *group, q *model.LeavingMember, out *Effects) error
 	if err != nil {
 		return err
 	}
-	m.removeMember(mem, "it has left: "+q.Reason, out)
+	m.removeMember(mem, "it has left: "+short(q.Reason), out)
 	return nil
 }
 
@@ -113,4 +113,9 @@ func (mem *member) ring(m *Machine, now time.Time, out *Effects) {
 	}
 	m.removeMember(mem, "its session is over", out)
 	m.memberGone(now, mem.group, "the session of member "+mem.id+" is over", out)
+}
+
+// short is a client's reason as far as it is shown.
+func short(reason string) string {
+	return reason[:min(len(reason), reasonMax)]
 }
