@@ -26,6 +26,7 @@ type consuming struct {
 	format     string
 	output     string
 	committed  bool
+	group      string
 }
 
 func newConsume(c *console) *cobra.Command {
@@ -41,11 +42,16 @@ ends with Ctrl-C, after -n records, or with -e at the topic's end.
 
 In a format (-f), %t is the topic, %p the partition, %o the offset, %T the
 timestamp in milliseconds, %k the key, %v the value, %h the headers, %% a percent
-sign, and \n and \t are what they always are.`,
+sign, and \n and \t are what they always are.
+
+With --group it is a member of that group: it begins where the group is, shares the
+partitions with the other members, and commits what it has printed. Where the group
+has committed nothing, it prints new records, or all with --from-beginning.`,
 		Example: `  brokerd consume -t greetings --from-beginning
   brokerd consume -t orders --offset -10 -e
   brokerd consume -t orders --from-time 15m -n 100 -o json
-  brokerd consume -t orders --from-beginning -e -f '%p:%o %k=%v\n'`,
+  brokerd consume -t orders --from-beginning -e -f '%p:%o %k=%v\n'
+  brokerd consume -t orders --group billing --from-beginning`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.check(cmd); err != nil {
@@ -69,6 +75,7 @@ sign, and \n and \t are what they always are.`,
 	f.BoolVarP(&s.exitAtEnd, "exit", "e", false, "end at what is the end when it starts")
 	f.StringVarP(&s.format, "format", "f", `%v\n`, "how a record is printed")
 	f.StringVarP(&s.output, "output", "o", "text", "text, or json: an object a line")
+	f.StringVarP(&s.group, "group", "g", "", "as a member of this group, which is made if it is not there")
 	f.BoolVar(&s.committed, "read-committed", false, "only records of committed transactions")
 	return cmd
 }
@@ -100,20 +107,30 @@ func (s *consuming) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	_, err := s.number()
-	return err
+	if _, err := s.number(); err != nil {
+		return err
+	}
+	return s.checkGroup(cmd)
 }
 
 func parseTime(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(-d), nil
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", time.DateOnly} {
-		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
-			return t, nil
-		}
+	if t, ok := parseMoment(text); ok {
+		return t, nil
 	}
 	return time.Time{}, fmt.Errorf("--from-time %s is neither a time (2026-01-31T12:00:00Z) nor a duration (15m)", text)
+}
+
+// parseMoment reads a time as people write it; without a zone it is local.
+func parseMoment(text string) (time.Time, bool) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // span is what is asked of a partition: from an offset to its end when the
@@ -130,6 +147,9 @@ func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
 	if err != nil {
 		return err
 	}
+	if s.group != "" {
+		return s.runGroup(ctx, c, at, spans)
+	}
 	offsets := make(map[int32]kgo.Offset, len(spans))
 	for p, span := range spans {
 		if !s.exitAtEnd || span.from < span.end {
@@ -139,14 +159,8 @@ func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	opts := []kgo.Opt{
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets}),
-		kgo.KeepControlRecords(), kgo.FetchMaxWait(fetchWait), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.KeepRetryableFetchErrors(),
-	}
-	if s.committed {
-		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	}
+	opts := append(s.fetchOptions(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: offsets}), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
 	if client, err = at.connect(ctx, opts...); err != nil {
 		return err
 	}
@@ -157,6 +171,15 @@ func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
 		err = errors.Join(err, fmt.Errorf("print records: %w", flushed))
 	}
 	return err
+}
+
+// fetchOptions are those of a client that consumes, however it does.
+func (s *consuming) fetchOptions() []kgo.Opt {
+	opts := []kgo.Opt{kgo.KeepControlRecords(), kgo.FetchMaxWait(fetchWait), kgo.KeepRetryableFetchErrors()}
+	if s.committed {
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
+	return opts
 }
 
 const (

@@ -33,7 +33,7 @@ const exitCodesText = `The exit code says what kind of end a command came to:
   2    the command line or the configuration is wrong; nothing was done (a broker:
        also a node.id that is not the data directory's, or no cluster to join
        where cluster.bootstrap is false)
-  3    what was named does not exist (a topic, a partition, a file)
+  3    what was named does not exist (a topic, a partition, a group, a file)
   4    no broker could be reached
   5    the cluster was reached and refused (it exists already, is not allowed,
        or is not valid)
@@ -99,7 +99,7 @@ func exitCode(err error) int {
 	case errors.As(err, &unreachable):
 		return exitUnreachable
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &notFound),
-		errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+		errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.GroupIDNotFound):
 		return exitNotFound
 	case errors.As(err, &config):
 		return exitUsage

@@ -59,7 +59,7 @@ others depend on, write a configuration file and run "brokerd --config FILE".`,
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%s", err) })
-	root.AddCommand(newDev(c), newTopic(c), newProduce(c), newConsume(c), newPlugin(c), newConfig(c), newVersion(c), newExitCodes())
+	root.AddCommand(newDev(c), newTopic(c), newGroup(c), newProduce(c), newConsume(c), newPlugin(c), newConfig(c), newVersion(c), newExitCodes())
 	return root
 }
 
