@@ -264,7 +264,7 @@ func TestElectLeaders(t *testing.T) {
 }
 
 func TestDescribeClientQuotas(t *testing.T) {
-	const exact, byDefault, any = kmsg.QuotasMatchTypeExact, kmsg.QuotasMatchTypeDefault, kmsg.QuotasMatchTypeAny
+	const exact, byDefault, every = kmsg.QuotasMatchTypeExact, kmsg.QuotasMatchTypeDefault, kmsg.QuotasMatchTypeAny
 	filter := func(kind string, match kmsg.QuotasMatchType, name *string) kmsg.DescribeClientQuotasRequestComponent {
 		return kmsg.DescribeClientQuotasRequestComponent{EntityType: kind, MatchType: match, Match: name}
 	}
@@ -275,15 +275,15 @@ func TestDescribeClientQuotas(t *testing.T) {
 	}{
 		{0, nil},
 		{0, []kmsg.DescribeClientQuotasRequestComponent{filter("user", exact, ptr("ann")), filter("client-id", byDefault, nil)}},
-		{0, []kmsg.DescribeClientQuotasRequestComponent{filter("ip", any, nil)}},
-		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("ip", any, nil), filter("user", any, nil)}},
-		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", any, nil), filter("user", byDefault, nil)}},
+		{0, []kmsg.DescribeClientQuotasRequestComponent{filter("ip", every, nil)}},
+		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("ip", every, nil), filter("user", every, nil)}},
+		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", every, nil), filter("user", byDefault, nil)}},
 		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", exact, nil)}},
 		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", byDefault, ptr("ann"))}},
-		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", any, ptr("ann"))}},
+		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", every, ptr("ann"))}},
 		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("user", 9, nil)}},
-		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("", any, nil)}},
-		{35, []kmsg.DescribeClientQuotasRequestComponent{filter("group", any, nil)}},
+		{42, []kmsg.DescribeClientQuotasRequestComponent{filter("", every, nil)}},
+		{35, []kmsg.DescribeClientQuotasRequestComponent{filter("group", every, nil)}},
 	} {
 		req := kmsg.NewPtrDescribeClientQuotasRequest()
 		req.Components = c.filter
