@@ -20,6 +20,8 @@ const (
 	// streamsTimeout bounds one step of a Streams application, its start or a rebalance
 	// of two instances among them.
 	streamsTimeout = 90 * time.Second
+	// sendEvery is how often lines are sent while something happens.
+	sendEvery = 20 * time.Millisecond
 	// streamsPartitions is how many partitions the topics of an application have.
 	streamsPartitions = 3
 )
@@ -77,6 +79,12 @@ func (r *run) application(addr, prefix string) *application {
 // send writes n lines of a few words each to all partitions.
 func (a *application) send(n int) {
 	a.r.Helper()
+	if err := a.trySend(n); err != nil {
+		a.r.Fatal(err)
+	}
+}
+
+func (a *application) trySend(n int) error {
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
 		line := make([]string, 1+a.rng.IntN(5))
@@ -86,9 +94,29 @@ func (a *application) send(n int) {
 		}
 		recs[i] = &kgo.Record{Key: []byte(strconv.Itoa(i)), Value: []byte(strings.Join(line, " "))}
 	}
-	if err := a.writer.ProduceSync(a.r.within(streamsTimeout), recs...).FirstErr(); err != nil {
-		a.r.Fatalf("send: %v", err)
+	ctx, cancel := context.WithTimeout(a.r.Context(), streamsTimeout)
+	defer cancel()
+	if err := a.writer.ProduceSync(ctx, recs...).FirstErr(); err != nil {
+		return fmt.Errorf("send: %w", err)
 	}
+	return nil
+}
+
+// keepSending sends a few lines, again and again. The function it returns sends some
+// more and ends it; until then nobody else may send.
+func (a *application) keepSending() func() error {
+	end := a.r.background(func(ctx context.Context) error {
+		tick := time.NewTicker(sendEvery)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if err := a.trySend(20); err != nil {
+				return err
+			}
+			<-tick.C
+		}
+		return nil
+	})
+	return func() error { return errors.Join(end(), a.trySend(20)) }
 }
 
 // instance is a process of an application.
@@ -239,17 +267,37 @@ func sum(counts map[string]int) (n int) {
 	return n
 }
 
+// last is the word's count at the end.
+func last(values map[string][]string, word string) int {
+	vs := values[word]
+	if len(vs) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(vs[len(vs)-1])
+	return n
+}
+
+// reached is an error until the counts together have come to n.
+func reached(n int) func(values map[string][]string) error {
+	return func(values map[string][]string) error {
+		all := 0
+		for word := range values {
+			all += last(values, word)
+		}
+		if all < n {
+			return fmt.Errorf("counted %d words of at least %d", all, n)
+		}
+		return nil
+	}
+}
+
 // counted is an error until the last count of each word is at least what was sent. Where
 // exact is set it is an error for good if any was more.
 func (a *application) counted(exact bool) func(values map[string][]string) error {
 	return func(values map[string][]string) error {
 		for word, want := range a.sent {
-			last := 0
-			if vs := values[word]; len(vs) > 0 {
-				last, _ = strconv.Atoi(vs[len(vs)-1])
-			}
-			if last < want || exact && last > want {
-				return fmt.Errorf("%s was counted %d times and sent %d times", word, last, want)
+			if got := last(values, word); got < want || exact && got > want {
+				return fmt.Errorf("%s was counted %d times and sent %d times", word, got, want)
 			}
 		}
 		return nil
@@ -381,8 +429,8 @@ func (a *application) reset() {
 	}
 }
 
-// streamsBrokerKilled: an application outlives its broker's death, and has then counted
-// every word at least once.
+// streamsBrokerKilled: an application outlives its broker's deaths while it is at work,
+// and has then counted every word at least once.
 func streamsBrokerKilled(r *run) {
 	b := r.ownBroker()
 	a := r.application(b.addr(), "killed")
@@ -390,13 +438,22 @@ func streamsBrokerKilled(r *run) {
 	i, out := a.start("count"), a.read()
 	a.share(i)
 	a.expect(out, true)
-	// The broker goes while the application is at work on these.
-	a.send(400)
-	b.kill()
-	if err := b.start(); err != nil {
+	before := sum(a.sent)
+	end := a.keepSending()
+	for range 2 {
+		before += 100
+		// It has counted some of what is sent now.
+		if err := out.until(r.within(streamsTimeout), reached(before)); err != nil {
+			r.Fatal(err)
+		}
+		b.kill()
+		if err := b.start(); err != nil {
+			r.Fatal(err)
+		}
+	}
+	if err := end(); err != nil {
 		r.Fatal(err)
 	}
-	a.send(400)
 	a.expect(out, false)
 	if err := i.leave(r.Context()); err != nil {
 		r.Error(err)
