@@ -1,6 +1,9 @@
 package coordinator
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -52,13 +55,13 @@ func (m *Manager) applyLeaders(img *image.Image) {
 			}
 		}
 	}
-	for index := range m.led {
+	for _, index := range slices.Sorted(maps.Keys(m.led)) {
 		if _, still := now[index]; !still {
 			m.shardOf(index).complete(Input{kind: inputResign, index: index})
 		}
 	}
-	for index, l := range now {
-		if m.led[index] != l {
+	for _, index := range slices.Sorted(maps.Keys(now)) {
+		if l := now[index]; m.led[index] != l {
 			m.shardOf(index).complete(Input{kind: inputLead, index: index, lead: &l})
 		}
 	}

@@ -191,7 +191,10 @@ func (r reader) read(ctx context.Context, c *chunk) {
 		if c.err = a.Err; c.err != nil {
 			return
 		}
-		c.end = a.EndOffset
+		if c.end = a.EndOffset; c.end < 0 {
+			c.err = fmt.Errorf("the log does not know epoch %d: %w", r.lead.epoch, model.ErrOffsetNotAvailable)
+			return
+		}
 	}
 	if c.next >= c.end {
 		return
