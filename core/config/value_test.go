@@ -1,8 +1,10 @@
 package config
 
 import (
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -94,4 +96,27 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("loaded what is not valid: %v", l.Validate())
 		}
 	})
+}
+
+func TestMinutes(t *testing.T) {
+	for _, tc := range []struct {
+		text  string
+		want  time.Duration
+		shown string
+	}{
+		{"10080", 7 * 24 * time.Hour, "10080"},
+		{"7d", 7 * 24 * time.Hour, "10080"},
+		{"90s", 90 * time.Second, "1m30s"},
+		{"1500ms", 1500 * time.Millisecond, "1.5s"},
+		{"9223372036854775807", math.MaxInt64 / time.Minute * time.Minute, "153722867"},
+	} {
+		var d time.Duration
+		f := minutesField{&d}
+		if err := f.parse(tc.text); err != nil || d != tc.want || f.format() != tc.shown {
+			t.Errorf("%s: %s, shown as %s (%v)", tc.text, d, f.format(), err)
+		}
+		if err := f.parse(f.format()); err != nil || d != tc.want {
+			t.Errorf("%s: what is shown is read as %s (%v)", tc.text, d, err)
+		}
+	}
 }

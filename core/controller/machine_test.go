@@ -268,7 +268,8 @@ func (s *story) op(t *testing.T, words []string) Op {
 		for _, name := range list {
 			op.Topics = append(op.Topics, model.NewTopic{
 				Name: strings.Trim(name, `"`), Partitions: int32(number("partitions", -1)), ReplicationFactor: int16(number("rf", -1)),
-				Assignment: assignment(t, args["assign"]), Configs: configs(args["config"]),
+				ReplicationTarget: int16(number("target", 0)),
+				Assignment:        assignment(t, args["assign"]), Configs: configs(args["config"]),
 			})
 		}
 		return op
