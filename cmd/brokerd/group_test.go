@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -138,6 +140,9 @@ func TestGroupWithMembers(t *testing.T) {
 	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 10 || !strings.HasPrefix(lines[7], "MEMBER") || !strings.Contains(lines[8], "127.0.0.1  brokerd  1") {
 		t.Errorf("members:\n%s", out)
 	}
+	if out, _ := call("", exitOK, "consume -t orders -g billing --from-beginning -e"); out != "" {
+		t.Errorf("a third member, with nothing to read, read %q", out)
+	}
 	if code := stopFirst(); code != exitOK {
 		t.Errorf("the first member ended with code %d", code)
 	}
@@ -154,6 +159,40 @@ func TestGroupWithMembers(t *testing.T) {
 	if strings.ContainsAny(second.String(), "01") {
 		t.Errorf("what the first had committed was read again: %q", second)
 	}
+}
+
+// A coordinator that is not there yet is asked again, though not for ever; every
+// other answer is one.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct {
+			answers []error // the last one again and again
+			want    error
+			took    time.Duration
+		}{
+			{[]error{nil}, nil, 0},
+			{[]error{kerr.NonEmptyGroup}, kerr.NonEmptyGroup, 0},
+			{[]error{kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator, nil}, nil, 3 * coordinatorPause},
+			{[]error{kerr.CoordinatorLoadInProgress}, kerr.CoordinatorLoadInProgress, coordinatorPatience},
+		} {
+			begun, asked := time.Now(), 0
+			err := patiently(t.Context(), func() error {
+				asked++
+				return tc.answers[min(asked, len(tc.answers))-1]
+			})
+			if took := time.Since(begun); !errors.Is(err, tc.want) || took < tc.took || took > tc.took+coordinatorPause {
+				t.Errorf("%v: %v after %s and %d questions", tc.answers, err, took, asked)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		err := patiently(ctx, func() error {
+			cancel()
+			return kerr.CoordinatorNotAvailable
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("interrupted: %v", err)
+		}
+	})
 }
 
 // eventually asks until the group is as it should be.
