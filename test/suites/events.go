@@ -60,20 +60,20 @@ func (t *tally) take(now time.Time, line []byte) {
 }
 
 // running are the tests that had begun and not ended by now, but for those that wait
-// and those whose subtests run, and for how long.
+// and those with subtests, which wait for these; and for how long.
 func (t *tally) running(now time.Time) map[string]time.Duration {
 	all := map[string]time.Duration{}
 	for name, began := range t.began {
-		if !t.paused[name] && !t.runsSubtest(name) {
+		if !t.paused[name] && !t.waitsForSubtest(name) {
 			all[name] = now.Sub(began)
 		}
 	}
 	return all
 }
 
-func (t *tally) runsSubtest(name string) bool {
+func (t *tally) waitsForSubtest(name string) bool {
 	for other := range t.began {
-		if !t.paused[other] && strings.HasPrefix(other, name+"/") {
+		if strings.HasPrefix(other, name+"/") {
 			return true
 		}
 	}

@@ -19,6 +19,8 @@ import (
 const (
 	// endGrace is how long a process may take to print its stacks before it is killed.
 	endGrace = 10 * time.Second
+	// excusedStall is how long excused tests may do nothing.
+	excusedStall = 45 * time.Second
 	// lookEvery is how often a silent process is looked at.
 	lookEvery = time.Second
 	// linesMax is how many lines may wait to be read: a full queue makes the suite wait.
@@ -160,21 +162,50 @@ func (r packageRun) all(ctx context.Context) (results, error) {
 		return nil, err
 	}
 	st := &standing{known: results{}, split: r.split}
-	for processes := 1; len(names) > 0; processes++ {
-		t, killed, err := r.once(ctx, st.skip())
-		if err != nil {
-			return nil, err
-		}
-		more := st.settle(t, t.running(time.Now()), killed)
-		if !st.left(names) || !more || ctx.Err() != nil {
-			if processes > 1 {
-				fmt.Fprintf(os.Stderr, "%s: %d processes, since tests took theirs down or hung\n", r.pkg.path, processes)
-			}
-			break
-		}
+	wanted, excused := r.divide(names)
+	processes, err := r.each(ctx, st, wanted, excused, r.stall)
+	if err != nil {
+		return nil, err
+	}
+	more, err := r.each(ctx, st, excused, nil, min(r.stall, excusedStall))
+	if err != nil {
+		return nil, err
+	}
+	if processes > 1 || more > 1 {
+		fmt.Fprintf(os.Stderr, "%s: %d processes, and %d for what is excused: tests took theirs down, or hung\n", r.pkg.path, processes, more)
 	}
 	st.finish(names)
 	return st.known, nil
+}
+
+// divide sets the tests that are excused apart, so that one that hangs, as is to be
+// expected of them, is in nobody's way and is not waited for as long.
+func (r packageRun) divide(names []string) (wanted, excused []string) {
+	for _, name := range names {
+		if _, listed := r.excused[r.pkg.prefix+name]; listed {
+			excused = append(excused, name)
+		} else {
+			wanted = append(wanted, name)
+		}
+	}
+	return wanted, excused
+}
+
+// each runs the tests of the list, without those of another one, in as many processes
+// as it takes, and says how many it took.
+func (r packageRun) each(ctx context.Context, st *standing, names, without []string, stall time.Duration) (int, error) {
+	processes := 0
+	for st.left(names) && ctx.Err() == nil {
+		t, killed, err := r.once(ctx, st.skip(without), stall)
+		if err != nil {
+			return processes, err
+		}
+		processes++
+		if !st.settle(t, t.running(time.Now()), killed) {
+			break
+		}
+	}
+	return processes, nil
 }
 
 // names are the tests that are to run.
@@ -199,7 +230,7 @@ func (r packageRun) names(ctx context.Context) ([]string, error) {
 
 // once runs one process to its end, or ends it when nothing has happened for long.
 // What it printed is in the log as events, and what became of it is in the tally.
-func (r packageRun) once(ctx context.Context, skip string) (t *tally, killed bool, err error) {
+func (r packageRun) once(ctx context.Context, skip string, stall time.Duration) (t *tally, killed bool, err error) {
 	args := []string{"-test.v=test2json", "-test.timeout=0", "-test.count=1"}
 	if r.run != "" {
 		args = append(args, "-test.run="+r.run)
@@ -211,6 +242,7 @@ func (r packageRun) once(ctx context.Context, skip string) (t *tally, killed boo
 	suite.Dir, suite.Env = r.pkg.cwd, append(os.Environ(), r.env...)
 	suite.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	events := exec.Command("go", "tool", "test2json", "-t", "-p", r.pkg.path)
+	events.SysProcAttr = suite.SysProcAttr // it outlives a signal to ours, to tell the end
 	pipe, err := suite.StdoutPipe()
 	if err != nil {
 		return nil, false, err
@@ -224,15 +256,16 @@ func (r packageRun) once(ctx context.Context, skip string) (t *tally, killed boo
 	if err := errors.Join(suite.Start(), events.Start()); err != nil {
 		return nil, false, fmt.Errorf("start %s: %w", r.pkg.path, err)
 	}
-	t, killed = r.watch(ctx, suite.Process, out)
-	// How they ended is told by the events.
+	t, killed = r.watch(ctx, suite.Process, out, stall)
+	// Nobody reads it any more. How they ended is told by the events.
+	_ = syscall.Kill(-suite.Process.Pid, syscall.SIGKILL)
 	_ = events.Wait()
 	_ = suite.Wait()
 	return t, killed, nil
 }
 
 // watch reads the events until they end.
-func (r packageRun) watch(ctx context.Context, suite *os.Process, out io.Reader) (*tally, bool) {
+func (r packageRun) watch(ctx context.Context, suite *os.Process, out io.Reader, stall time.Duration) (*tally, bool) {
 	lines := make(chan []byte, linesMax)
 	go func() {
 		defer close(lines)
@@ -260,7 +293,7 @@ func (r packageRun) watch(ctx context.Context, suite *os.Process, out io.Reader)
 			_, _ = r.log.Write(line) // a log that cannot be written costs no test
 			t.take(time.Now(), line)
 		case now := <-look.C:
-			switch hangs := now.Sub(t.last) > r.stall || ctx.Err() != nil; {
+			switch hangs := now.Sub(t.last) > stall || ctx.Err() != nil; {
 			case hangs && !killed:
 				killed, killAt = true, now.Add(endGrace)
 				_ = syscall.Kill(-suite.Pid, syscall.SIGQUIT) // Go prints its stacks

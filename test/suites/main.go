@@ -32,6 +32,7 @@ type session struct {
 	dir     string  // of this run, emptied before it
 	address address // of the broker
 	only    string  // a regular expression of the tests to run; empty: the suite's own
+	excused map[string]excuse
 }
 
 // options are the command's.
@@ -106,6 +107,7 @@ func runSuite(ctx context.Context, su suite, o options) (bool, error) {
 		return false, err
 	}
 	defer unlock()
+	s.excused = excused
 	began := time.Now()
 	here, shouts, err := s.measure(ctx, su, o)
 	if err != nil {

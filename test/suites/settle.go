@@ -93,9 +93,10 @@ func (s *standing) left(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, had := s.known[name]; return !had })
 }
 
-// skip is the pattern of what is known, in the language of -test.skip.
-func (s *standing) skip() string {
-	var tops, subs []string
+// skip is the pattern of what is known and of other tests, in the language of
+// -test.skip.
+func (s *standing) skip(others []string) string {
+	tops, subs := slices.Clone(others), []string(nil)
 	for _, name := range slices.Sorted(maps.Keys(s.known)) {
 		parts := strings.Split(name, "/")
 		switch _, done := s.known[parts[0]]; {

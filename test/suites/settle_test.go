@@ -40,6 +40,7 @@ func TestSettle(t *testing.T) {
 		{"all ended", "run A\nrun A/x\npass A/x\npass A\nrun B\nfail B", false, "A=PASS A/x=PASS B=FAIL"},
 		{"one hangs: it alone is to blame", "run A\npass A\nrun B\nrun B/x", true, "A=PASS B=TIMEOUT"},
 		{"those that wait are not to blame", "run A\npause A\nrun B\n", true, "B=TIMEOUT"},
+		{"nor those whose subtests wait", "run A\nrun A/x\npause A/x\nrun B\n", true, "B=TIMEOUT"},
 		{"those that went on are", "run A\npause A\ncont A\n", true, "A=TIMEOUT"},
 		{"one panics: the others run again", "run A\npause A\nrun B\ncont A\nfail B\npanic", false, "B=FAIL"},
 		{"nobody is told to have panicked", "run A\nrun B\npanic", false, "A=FAIL B=FAIL"},
@@ -94,10 +95,10 @@ func TestFinish(t *testing.T) {
 // TestSkip: what is known is not run again, all else is.
 func TestSkip(t *testing.T) {
 	st := &standing{known: results{"A": {}, "A/x": {}, "B[1]": {}, "S/x": {}, "S/y/z": {}}, split: []string{"S"}}
-	if got, want := st.skip(), "^(A|B[1])$|^S$/^x$"; got != want {
+	if got, want := st.skip([]string{"C"}), "^(C|A|B[1])$|^S$/^x$"; got != want {
 		t.Errorf("skip is %q, want %q", got, want)
 	}
-	if got := (&standing{}).skip(); got != "" {
+	if got := (&standing{}).skip(nil); got != "" {
 		t.Errorf("nothing is known, and skipped is %q", got)
 	}
 }
