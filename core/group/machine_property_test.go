@@ -36,6 +36,8 @@ type world struct {
 	// assigned is what leaders gave, by group, generation and who gets it.
 	assigned    map[string][]string
 	generations map[*group]int32
+	// stale are requests of a generation that was not the group's when they were sent.
+	stale map[RequestID]bool
 }
 
 // openWrite is a write that has not been applied.
@@ -55,7 +57,7 @@ type client struct {
 
 func newWorld(t *rapid.T) *world {
 	w := &world{t: t, now: storyBegins, offsets: map[string]string{}, requests: map[RequestID]Input{}, answered: map[RequestID]bool{},
-		assigned: map[string][]string{}, generations: map[*group]int32{}}
+		assigned: map[string][]string{}, generations: map[*group]int32{}, stale: map[RequestID]bool{}}
 	for i := range 6 {
 		c := &client{group: "g" + strconv.Itoa(i%2), generation: -1}
 		if i%3 == 0 {
@@ -92,17 +94,58 @@ func (w *world) step(in Input) {
 			w.t.Fatalf("request %d is answered twice", r.ID)
 		}
 		w.answered[r.ID] = true
+		if err := errOf(r.Answer); w.stale[r.ID] && (err == nil || errors.Is(err, model.ErrRebalanceInProgress)) {
+			w.t.Fatalf("%+v is of another generation and is answered %v", w.requests[r.ID], err)
+		}
 		w.take(w.requests[r.ID], r.Answer)
+	}
+	for _, n := range w.out.Notices {
+		if n.Kind == NoticeExpired {
+			w.checkExpiry(w.m.groups[n.Group])
+		}
 	}
 	w.out.Reset()
 	w.check()
+}
+
+// checkExpiry: nothing of a group expires that its members may need.
+func (w *world) checkExpiry(g *group) {
+	if g.state != model.GroupEmpty && g.state != model.GroupStable {
+		w.t.Fatalf("group %s is %s, and offsets of it expire", g.id, g.state)
+	}
+	for _, q := range w.m.writes.queue {
+		r, ok := q.outcome.(*removal)
+		if !ok || r.group != g || !r.again {
+			continue
+		}
+		for _, key := range r.keys {
+			for _, mem := range g.members {
+				if !g.offsets[key].doomed && topicsOf(mem.metadata(g.protocol)) == key.Topic {
+					w.t.Fatalf("member %s of group %s reads %s, whose offset expires", mem.id, g.id, key.Topic)
+				}
+			}
+		}
+	}
 }
 
 func (w *world) ask(in func(RequestID) Input) {
 	w.nextID++
 	q := in(w.nextID)
 	w.requests[w.nextID] = q
+	switch q := q.(type) {
+	case *Heartbeat:
+		w.stale[q.ID] = w.isStale(q.Group, q.Generation)
+	case *Sync:
+		w.stale[q.ID] = w.isStale(q.Group, q.Generation)
+	case *Commit:
+		w.stale[q.ID] = q.Generation >= 0 && w.isStale(q.Group, q.Generation)
+	}
 	w.step(q)
+}
+
+func (w *world) isStale(group string, generation int32) bool {
+	g, ok := w.m.groups[group]
+	return !ok || g.generation != generation
 }
 
 // take tells a client its answer.
@@ -131,6 +174,13 @@ func (w *world) take(q Input, a Answer) {
 		}
 		if string(a.Assignment) != "" && !slices.Contains(w.assigned[fmt.Sprint(s.Group, s.Generation, who)], string(a.Assignment)) {
 			w.t.Fatalf("member %q of generation %d gets %q", s.MemberID, s.Generation, a.Assignment)
+		}
+	case Done:
+		d, ok := q.(*Delete)
+		for key := range w.offsets {
+			if ok && a.Err == nil && strings.HasPrefix(key, d.Group+" ") {
+				w.t.Fatalf("group %s is deleted, and has an offset for %s", d.Group, key)
+			}
 		}
 	case Committed:
 		if a.Err != nil {
