@@ -54,44 +54,96 @@ function emitMessage (m) {
 const BATCH = 100
 
 export async function member (args) {
-  const protocols = [{ name: args.protocol === 'cooperative' ? 'cooperative-sticky' : 'roundrobin', version: 1 }]
   const consumer = new Consumer({
     ...connection(args),
     groupId: args.group,
     ...GROUP_SETTINGS,
-    protocols,
+    protocols: [{ name: args.protocol === 'cooperative' ? 'cooperative-sticky' : 'roundrobin', version: 1 }],
     ...(args.instance && { groupInstanceId: args.instance })
   })
-  if (args.protocol === 'eager') consumer.on('consumer:group:rebalance', () => protocol.emitAssigned([]))
-  consumer.on('consumer:group:join', ({ assignments }) => {
-    protocol.emitAssigned(assignments?.find(({ topic }) => topic === args.topic)?.partitions ?? [])
-  })
-  consumer.on('error', error => protocol.log('consumer:', error)) // as when it is closed in a rebalance
-  consumer.on('consumer:heartbeat:error', ({ error }) => protocol.log('heartbeat:', error))
+  const ended = protocol.stdinEnded()
+  const membership = new Membership(consumer, args)
   const stream = await consumer.consume({ topics: [args.topic], mode: 'committed', fallbackMode: 'earliest' })
-  protocol.stdinEnded().then(() => stream.close())
-  const ends = new Map()
-  let uncommitted = 0
+  ended.then(() => stream.close())
   for await (const message of stream) {
-    emitMessage(message)
-    ends.set(message.partition, { offset: message.offset + 1n, leaderEpoch: message.leaderEpoch })
-    if (++uncommitted >= BATCH || stream.readableLength === 0) {
-      await commit(consumer, args.topic, ends)
-      ends.clear()
-      uncommitted = 0
+    if (membership.expects(message)) {
+      emitMessage(message)
+      membership.processed(message)
     }
+    const { uncommitted } = membership
+    if (uncommitted >= BATCH || (uncommitted > 0 && stream.readableLength === 0)) await membership.commit(ended)
   }
   await consumer.close(true)
 }
 
-async function commit (consumer, topic, ends) {
-  try {
-    await consumer.commit({ offsets: Array.from(ends, ([partition, end]) => ({ topic, partition, ...end })) })
-  } catch (error) { // in a rebalance, after the client tried again by itself
-    protocol.log('commit:', error)
-    return
+// What a member has, and how far it has come.
+//
+// The client (2.12.1) leaves to its user what others do themselves, with any broker: it hands out what it has buffered of
+// partitions that it lost, and again what it had buffered before it joined again; and a commit that is refused in a
+// rebalance it sends again after it, also for partitions that others have by then. So records are looked at, and nothing
+// is committed in a rebalance.
+class Membership {
+  #consumer
+  #topic
+  #owned = new Set() // as of the last joining: until the next one its records are still worth to be processed
+  #next = new Map() // by partition, of those that it has: the offset to come, and the epoch of the record before it
+  #dirty = new Set() // partitions to commit
+  #joining = Promise.withResolvers()
+  #joined = false
+  uncommitted = 0
+
+  constructor (consumer, { topic, protocol: rebalancing }) {
+    this.#consumer = consumer
+    this.#topic = topic
+    consumer.on('error', error => protocol.log('consumer:', error)) // as when it is closed in a rebalance
+    consumer.on('consumer:heartbeat:error', ({ error }) => protocol.log('heartbeat:', error))
+    consumer.on('consumer:group:rebalance', () => this.#rebalance(rebalancing === 'eager'))
+    consumer.on('consumer:group:join', ({ assignments }) => {
+      this.#join(assignments?.find(assignment => assignment.topic === topic)?.partitions ?? [])
+    })
   }
-  for (const [partition, { offset }] of ends) protocol.emitCommitted(partition, offset)
+
+  #rebalance (eager) {
+    if (this.#joined) this.#joining = Promise.withResolvers()
+    this.#joined = false
+    if (eager) protocol.emitAssigned([])
+  }
+
+  #join (partitions) {
+    this.#owned = new Set(partitions)
+    for (const partition of this.#next.keys()) {
+      if (this.#owned.has(partition)) continue
+      this.#next.delete(partition)
+      this.#dirty.delete(partition)
+    }
+    protocol.emitAssigned(partitions)
+    this.#joined = true
+    this.#joining.resolve()
+  }
+
+  expects ({ partition, offset }) {
+    return this.#owned.has(partition) && offset >= (this.#next.get(partition)?.offset ?? 0n)
+  }
+
+  processed ({ partition, offset, leaderEpoch }) {
+    this.#next.set(partition, { offset: offset + 1n, leaderEpoch })
+    this.#dirty.add(partition)
+    this.uncommitted++
+  }
+
+  async commit (ended) {
+    await Promise.race([this.#joining.promise, ended])
+    const ends = Array.from(this.#dirty, partition => ({ topic: this.#topic, partition, ...this.#next.get(partition) }))
+    this.#dirty.clear()
+    this.uncommitted = 0
+    try {
+      if (ends.length) await this.#consumer.commit({ offsets: ends })
+    } catch (error) {
+      protocol.log('commit:', error)
+      return
+    }
+    for (const { partition, offset } of ends) protocol.emitCommitted(partition, offset)
+  }
 }
 
 export async function admin (args) {

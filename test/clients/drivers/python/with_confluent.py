@@ -140,7 +140,7 @@ def commit(consumer, topic, ends):
             protocol.log("commit:", answer)
         else:
             emit("committed", partition=answer.partition, offset=answer.offset)
-            del ends[answer.partition]
+            ends.pop(answer.partition, None)
 
 
 def admin(args):
