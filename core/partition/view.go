@@ -87,6 +87,11 @@ func (v *View) EpochEnd(current, epoch model.LeaderEpoch) (model.EpochEnd, error
 	if err := v.CheckEpoch(current); err != nil {
 		return model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}, err
 	}
+	if v.Status == StatusReopened && epoch >= v.epochs.last() {
+		// What the store had taken may be more than is known yet.
+		return model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}, fmt.Errorf("partition %s is being opened again, where epoch %d ends is not known: %w",
+			v.Partition, epoch, model.ErrOffsetNotAvailable)
+	}
 	return v.epochs.end(epoch, v.LEO), nil
 }
 

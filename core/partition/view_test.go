@@ -1,0 +1,31 @@
+package partition
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Where the current epoch ends is not known while the log is opened again: the store
+// may have taken more than was acknowledged. What earlier epochs hold does not change.
+func TestEpochEndWhileReopened(t *testing.T) {
+	epochs := &epochCache{starts: []EpochStart{{Epoch: 1, Start: 0}, {Epoch: 3, Start: 10}}}
+	for _, tc := range []struct {
+		status Status
+		asked  model.LeaderEpoch
+		want   model.EpochEnd
+		err    error
+	}{
+		{StatusServing, 3, model.EpochEnd{Epoch: 3, EndOffset: 15}, nil},
+		{StatusServing, 1, model.EpochEnd{Epoch: 1, EndOffset: 10}, nil},
+		{StatusReopened, 1, model.EpochEnd{Epoch: 1, EndOffset: 10}, nil},
+		{StatusReopened, 3, model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}, model.ErrOffsetNotAvailable},
+		{StatusReopened, 4, model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}, model.ErrOffsetNotAvailable},
+	} {
+		v := View{Status: tc.status, Epoch: 4, LEO: 15, epochs: epochs}
+		if got, err := v.EpochEnd(4, tc.asked); got != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("status %d, epoch %d: %+v, %v", tc.status, tc.asked, got, err)
+		}
+	}
+}
