@@ -19,9 +19,10 @@ unit:
 race:
 	go test -race -skip TestMutations $(PACKAGES)
 
-# Twenty thousand simulated runs, each with crashes.
+# Twenty thousand simulated runs, and ten thousand with groups of consumers, each with
+# crashes.
 sim:
-	go test ./core/sim -run '^TestSeeds$$' -v -args -seeds 20000
+	go test ./core/sim -run '^(TestSeeds|TestGroupSeeds)$$' -v -args -seeds 20000 -groupseeds 10000
 
 e2e:
 	go test -count=1 -timeout 20m -v ./test/e2e/

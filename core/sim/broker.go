@@ -31,11 +31,23 @@ type broker struct {
 
 	life    int // counts up at each start; work of an earlier life is dropped
 	manager *replica.Manager
+	groups  *groups // nil: there are none
 	store   *plugin
 	lanes   map[replica.Lane]*lane
+	loops   []turner
 	turning []bool // by loop: a turn is scheduled
 	timer   time.Time
 	up      bool
+
+	memberIDs int // drawn by coordinators
+	terms     int // of coordinators, over all lives
+}
+
+// turner is a loop that the world turns.
+type turner interface {
+	Pending() int
+	Deadline() (time.Time, bool)
+	Turn(now time.Time)
 }
 
 // lane is the queue of one ordered sequence of calls.
@@ -49,16 +61,11 @@ func newBroker(w *world, opts Options, f *faults) (*broker, error) {
 	records := []image.Record{
 		&image.ClusterRecord{Cluster: image.Cluster{ID: "sim", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}},
 		&image.BrokerRecord{ID: nodeID, Directories: []model.DirectoryID{directory}},
-		&image.TopicRecord{ID: topicID, Name: "orders", ReplicationFactorTarget: 3},
 	}
-	for i := range opts.Partitions {
-		records = append(records, &image.PartitionRecord{
-			Partition: model.Partition{Topic: topicID, Index: int32(i)},
-			Registration: image.Partition{
-				Replicas: []model.NodeID{nodeID}, Directories: []model.DirectoryID{directory},
-				ISR: []model.NodeID{nodeID}, Leader: nodeID,
-			},
-		})
+	records = append(records, topic(topicID, "orders", opts.Partitions)...)
+	if opts.Groups > 0 {
+		records = append(records, topic(auditID, auditTopic, 1)...)
+		records = append(records, topic(offsetsID, model.OffsetsTopic, opts.OffsetsPartitions)...)
 	}
 	d := image.NewDelta(&image.Image{}, 1)
 	for _, r := range records {
@@ -68,6 +75,20 @@ func newBroker(w *world, opts Options, f *faults) (*broker, error) {
 	}
 	b.img = d.Image()
 	return b, nil
+}
+
+func topic(id model.TopicID, name string, partitions int) []image.Record {
+	records := []image.Record{&image.TopicRecord{ID: id, Name: name, ReplicationFactorTarget: 3}}
+	for i := range partitions {
+		records = append(records, &image.PartitionRecord{
+			Partition: model.Partition{Topic: id, Index: int32(i)},
+			Registration: image.Partition{
+				Replicas: []model.NodeID{nodeID}, Directories: []model.DirectoryID{directory},
+				ISR: []model.NodeID{nodeID}, Leader: nodeID,
+			},
+		})
+	}
+	return records
 }
 
 // start begins a life.
@@ -82,6 +103,7 @@ func (b *broker) start() error {
 	cfg.Limits.SnapshotAfter = b.opts.SnapshotAfter
 	cfg.Limits.ScanBatches = 7
 	cfg.Limits.InFlightBatches = b.opts.InFlight
+	cfg.OpenWait = 0
 	settings := replica.DefaultBroker()
 	settings.Flush = b.opts.Flush
 	settings.RetentionEvery = 700 * time.Millisecond
@@ -101,9 +123,21 @@ func (b *broker) start() error {
 	if err != nil {
 		return err
 	}
-	b.manager, b.up = m, true
-	b.turning = make([]bool, len(m.Loops()))
+	b.manager, b.up, b.loops = m, true, nil
+	for _, l := range m.Loops() {
+		b.loops = append(b.loops, l)
+	}
 	m.Apply(b.img)
+	if b.opts.Groups > 0 {
+		if b.groups, err = b.startGroups(); err != nil {
+			return err
+		}
+		for _, l := range b.groups.Loops() {
+			b.loops = append(b.loops, l)
+		}
+		b.groups.Apply(b.img)
+	}
+	b.turning = make([]bool, len(b.loops))
 	b.w.note("broker starts, life %d", b.life)
 	return nil
 }
@@ -123,7 +157,7 @@ func (b *broker) pump() {
 		return
 	}
 	earliest := time.Time{}
-	for i, l := range b.manager.Loops() {
+	for i, l := range b.loops {
 		if l.Pending() > 0 && !b.turning[i] {
 			b.scheduleTurn(i, b.w.now.Add(b.w.between(0, time.Millisecond)))
 		}
@@ -137,7 +171,7 @@ func (b *broker) pump() {
 		b.w.at(earliest, func() {
 			if life == b.life && b.up && b.timer.Equal(earliest) {
 				b.timer = time.Time{}
-				for _, l := range b.manager.Loops() {
+				for _, l := range b.loops {
 					l.Turn(b.w.now)
 				}
 			}
@@ -151,36 +185,45 @@ func (b *broker) scheduleTurn(i int, at time.Time) {
 	b.w.at(at, func() {
 		if life == b.life && b.up {
 			b.turning[i] = false
-			b.manager.Loops()[i].Turn(b.w.now)
+			b.loops[i].Turn(b.w.now)
 		}
 	})
 }
 
 // stopCleanly ends a life as SIGTERM does: its logs are closed.
 func (b *broker) stopCleanly() bool {
-	b.manager.Stop()
-	for range 100_000 {
-		b.pump()
-		open := false
-		for _, l := range b.manager.Loops() {
-			open = open || l.Pending() > 0
-		}
-		if !open && b.idle() {
-			break
-		}
-		if b.w.over() {
-			break
-		}
-		b.w.step()
+	if b.groups != nil {
+		b.groups.Stop()
+		b.settle()
 	}
+	b.manager.Stop()
+	b.settle()
 	b.w.note("broker stopped")
 	b.up = false
 	b.life++
 	return b.store.shutdown()
 }
 
-// idle: no call of a store is queued.
+// settle runs the world until the broker has nothing to do.
+func (b *broker) settle() {
+	for range 100_000 {
+		b.pump()
+		open := false
+		for _, l := range b.loops {
+			open = open || l.Pending() > 0
+		}
+		if !open && b.idle() || b.w.over() {
+			return
+		}
+		b.w.step()
+	}
+}
+
+// idle: no call of a store, or of the groups, is queued.
 func (b *broker) idle() bool {
+	if b.groups != nil && !b.groups.idle() {
+		return false
+	}
 	for _, l := range b.lanes {
 		if l.running || len(l.queue) > 0 {
 			return false

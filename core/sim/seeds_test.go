@@ -24,7 +24,7 @@ const (
 // TestSeeds runs seeds and expects no violation. A seed that fails is printed
 // with the command that shows it.
 func TestSeeds(t *testing.T) {
-	total := runSeeds(t, *fromFlag, *seedsFlag)
+	total := runSeeds(t, *fromFlag, *seedsFlag, OptionsOf, judge, "TestOneSeed")
 	t.Logf("seeds=%d acked=%d reads=%d retried=%d lost_answers=%d broker_kills=%d plugin_deaths=%d power_losses=%d lost_batches=%d torn_writes=%d failed_operations=%d full_disks=%d trims=%d",
 		*seedsFlag, total.Acked, total.Reads, total.Retried, total.LostAnswers, total.Kills, total.Deaths, total.PowerLosses,
 		total.Lost, total.Torn, total.Failed, total.Full, total.Trims)
@@ -38,8 +38,9 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// runSeeds runs seeds on all processors and adds up what happened.
-func runSeeds(t *testing.T, from, n uint64) Report {
+// runSeeds runs seeds on all processors and adds up what happened. one names the test
+// that shows a single seed.
+func runSeeds(t *testing.T, from, n uint64, options func(uint64) Options, judge func(Report, error) string, one string) Report {
 	t.Helper()
 	var next, failed atomic.Uint64
 	next.Store(from)
@@ -53,10 +54,10 @@ func runSeeds(t *testing.T, from, n uint64) Report {
 				if seed >= from+n || failed.Load() >= 3 {
 					return
 				}
-				r, err := Run(seed, OptionsOf(seed))
+				r, err := Run(seed, options(seed))
 				if problem := judge(r, err); problem != "" {
 					failed.Add(1)
-					t.Errorf("seed %d: %s\nshow it: go test ./core/sim -run TestOneSeed -v -seed %d", seed, problem, seed)
+					t.Errorf("seed %d: %s\nshow it: go test ./core/sim -run %s$ -v -seed %d", seed, problem, one, seed)
 				}
 				mu.Lock()
 				add(&total, r)
@@ -96,14 +97,27 @@ func add(total *Report, r Report) {
 	total.Full += r.Full
 	total.Trims += r.Trims
 	total.Reads += r.Reads
+	total.Rebalances += r.Rebalances
+	total.Commits += r.Commits
+	total.Stale += r.Stale
+	total.Fetched += r.Fetched
+	total.Expired += r.Expired
+	total.Deleted += r.Deleted
+	total.Fenced += r.Fenced
+	total.Stalls += r.Stalls
+	total.Vanished += r.Vanished
+	total.Returned += r.Returned
+	total.Moves += r.Moves
 }
 
 var seedFlag = flag.Uint64("seed", 1, "the seed that TestOneSeed runs")
 
 // TestOneSeed runs one seed twice, shows every event, and expects the same both
 // times.
-func TestOneSeed(t *testing.T) {
-	opts := OptionsOf(*seedFlag)
+func TestOneSeed(t *testing.T) { runOne(t, OptionsOf(*seedFlag), judge) }
+
+func runOne(t *testing.T, opts Options, judge func(Report, error) string) {
+	t.Helper()
 	if testing.Verbose() {
 		opts.Log = func(line string) { t.Log(line) }
 	}

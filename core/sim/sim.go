@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/group"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 )
@@ -25,6 +26,16 @@ type Options struct {
 	SegmentBytes   int64
 	RetentionBytes int64 // negative: none
 	Faulty         time.Duration
+	Calm           time.Duration // the longest pause between two misfortunes
+	FaultOneIn     int           // operations of the store fail, or a few more: while faults are on
+
+	// Groups is how many groups of consumers there are; 0: none, and what follows
+	// does not matter.
+	Groups            int
+	Members           int // of each, at first
+	OffsetsPartitions int
+	Coordination      group.Settings
+	ChunkBytes        int
 	// Log gets every event; nil: nobody.
 	Log func(string)
 }
@@ -44,8 +55,20 @@ type Report struct {
 	Full        int // times that the disk filled
 	Trims       int
 	Reads       int // records
-	Trace       uint64
-	Violations  []string
+
+	Rebalances int
+	Commits    int // offsets, by acknowledgement
+	Stale      int // commits that were refused as stale
+	Fetched    int // committed offsets
+	Expired    int // offsets
+	Deleted    int // offsets, and groups
+	Fenced     int
+	Stalls     int // of members
+	Vanished   int // members
+	Returned   int // of them, came back
+	Moves      int // of the leadership of offsets partitions
+	Trace      uint64
+	Violations []string
 }
 
 // Crashes counts every end of a process.
@@ -60,6 +83,10 @@ type simulation struct {
 	check     *checker
 	producers []*producer
 	report    *Report
+
+	ledger    *ledger
+	consumers []*consumers
+	open      map[*flight]time.Time // requests of groups that the broker has not answered, since when
 }
 
 // OptionsOf draws the shape of a run from its seed.
@@ -76,6 +103,8 @@ func OptionsOf(seed uint64) Options {
 		SegmentBytes:   int64(200 + w.rand.IntN(3000)),
 		RetentionBytes: -1,
 		Faulty:         w.between(2*time.Second, 6*time.Second),
+		Calm:           500 * time.Millisecond,
+		FaultOneIn:     8,
 	}
 	if w.chance(4) {
 		o.RetentionBytes = int64(500 + w.rand.IntN(5000))
@@ -92,7 +121,7 @@ func Run(seed uint64, opts Options) (Report, error) {
 	report := &Report{Seed: seed}
 	w := newWorld(seed, opts.Log)
 	s := &simulation{w: w, opts: opts, report: report, check: newChecker(w, opts.RetentionBytes >= 0)}
-	s.f = &faults{w: w, on: true, oneIn: 8 + w.rand.IntN(60), report: report}
+	s.f = &faults{w: w, on: true, oneIn: opts.FaultOneIn + w.rand.IntN(60), report: report}
 	b, err := newBroker(w, opts, s.f)
 	if err != nil {
 		return *report, fmt.Errorf("make the broker: %w", err)
@@ -104,14 +133,18 @@ func Run(seed uint64, opts Options) (Report, error) {
 	s.clients()
 	s.trouble()
 	s.watch()
+	if opts.Groups > 0 {
+		s.consumeInGroups()
+	}
 	end := w.now.Add(opts.Faulty)
 	s.runUntil(func() bool { return !w.now.Before(end) || len(s.check.violations) > 0 })
 	s.heal()
 	limit := w.now.Add(patience)
 	s.runUntil(func() bool { return s.served() || !w.now.Before(limit) || len(s.check.violations) > 0 })
 	if !s.served() {
-		s.check.violate("clients are not served %s after the last fault", patience)
+		s.check.violate("clients are not served %s after the last fault%s", patience, s.unsettled())
 	}
+	s.calm()
 	if err := s.finish(); err != nil {
 		return *report, err
 	}
@@ -151,7 +184,7 @@ func (s *simulation) served() bool {
 			return false
 		}
 	}
-	return true
+	return s.unsettled() == ""
 }
 
 // heal ends the faults: what is down comes up.
@@ -159,10 +192,14 @@ func (s *simulation) heal() {
 	s.f.on = false
 	s.broker.disk.SetFree(-1)
 	s.w.note("faults end")
+	s.healGroups()
 }
 
 // watch reads and looks at the broker's offsets, again and again.
 func (s *simulation) watch() {
+	if s.opts.Producers == 0 {
+		return
+	}
 	s.w.after(s.w.between(time.Millisecond, 40*time.Millisecond), func() {
 		if s.broker.up {
 			s.read()
@@ -239,6 +276,10 @@ func (s *simulation) finish() error {
 	}
 	if err := s.broker.start(); err != nil {
 		return fmt.Errorf("start the broker again: %w", err)
+	}
+	if s.opts.Groups > 0 {
+		s.goOn()
+		return nil
 	}
 	for i := range s.opts.Partitions {
 		s.readAll(model.Partition{Topic: topicID, Index: int32(i)})

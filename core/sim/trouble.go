@@ -16,7 +16,7 @@ func (s *simulation) trouble() {
 }
 
 func (s *simulation) misfortunes() {
-	s.w.after(s.w.between(20*time.Millisecond, 500*time.Millisecond), func() {
+	s.w.after(s.w.between(20*time.Millisecond, s.opts.Calm), func() {
 		if !s.f.on {
 			return
 		}
