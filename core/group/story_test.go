@@ -54,6 +54,8 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		return "ok\n"
 	case "pass":
 		s.pass(duration(t, d, "by", 0))
+	case "away":
+		s.now = s.now.Add(duration(t, d, "for", 0)) // nobody is here to see it
 	case "reload":
 		s.reload()
 	case "log":
