@@ -150,7 +150,7 @@ func (r *toolRun) refused(why, class string, args ...string) {
 // soon runs a check until it passes: what was changed may be seen a moment later.
 func (r *toolRun) soon(check func() error) {
 	r.Helper()
-	if err := eventually(r.within(askTimeout), check); err != nil {
+	if err := eventually(r.within(driverTimeout), check); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -252,6 +252,10 @@ func clusterID(r *toolRun) {
 	r.has(r.ok("ClusterTool", "list-endpoints"), r.brokerID(), host, port, "null", "unfenced", "broker")
 }
 
+func clusterUnregister(r *toolRun) {
+	r.refused("BrokerIdNotRegisteredException", "ClusterTool", "unregister", "--id", "7654")
+}
+
 func describeProducers(r *toolRun) {
 	name := r.topic(r.addr, "tool-producers", 1)
 	r.values(name, 0, 4)
@@ -287,7 +291,15 @@ func leaderElection(r *toolRun) {
 }
 
 func reassignList(r *toolRun) {
-	r.contains(r.ok("reassign.ReassignPartitionsCommand", "--list"), "No partition reassignments found.")
+	const tool = "reassign.ReassignPartitionsCommand"
+	r.contains(r.ok(tool, "--list"), "No partition reassignments found.")
+	name, id := r.topic(r.addr, "tool-reassign", 1), r.brokerID()
+	move := r.file("move.json", fmt.Sprintf(`{"topics":[{"topic":%q}],"version":1}`, name))
+	out := r.ok(tool, "--generate", "--topics-to-move-json-file", move, "--broker-list", id)
+	plan := fmt.Sprintf(`{"version":1,"partitions":[{"topic":%q,"partition":0,"replicas":[%s],"log_dirs":[`, name, id)
+	if strings.Count(out, plan) != 2 {
+		r.Errorf("it is to say what is, and propose the same: %s", out)
+	}
 }
 
 func aclsRefused(r *toolRun) {

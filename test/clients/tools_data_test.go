@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -51,10 +52,10 @@ func consoleProducer(r *toolRun) {
 	}
 }
 
-// consume runs the console consumer in a group until there is nothing more.
-func (r *toolRun) consume(topic, group string, args ...string) []string {
+// consume runs the console consumer in a group, on what the arguments say.
+func (r *toolRun) consume(group string, args ...string) []string {
 	r.Helper()
-	args = append([]string{"--topic", topic, "--group", group, "--timeout-ms", "20000"}, args...)
+	args = append([]string{"--group", group, "--timeout-ms", "20000"}, args...)
 	for _, what := range []string{"timestamp", "partition", "offset", "headers", "key"} {
 		args = append(args, "--formatter-property", "print."+what+"=true")
 	}
@@ -81,15 +82,38 @@ func consoleConsumerGroup(r *toolRun) {
 		return lines
 	}
 	want := send(0, 4)
-	if got := r.consume(topic, topic+"-group", "--from-beginning", "--max-messages", "4"); !slices.Equal(got, want) {
+	if got := r.consume(topic+"-group", "--topic", topic, "--from-beginning", "--max-messages", "4"); !slices.Equal(got, want) {
 		r.Errorf("read %q, want %q", got, want)
 	}
 	want = send(4, 6)
 	// The group goes on where it was, whatever it says of the beginning.
-	if got := r.consume(topic, topic+"-group", "--from-beginning", "--max-messages", "2"); !slices.Equal(got, want) {
+	if got := r.consume(topic+"-group", "--topic", topic, "--from-beginning", "--max-messages", "2"); !slices.Equal(got, want) {
 		r.Errorf("read %q after its commit, want %q", got, want)
 	}
 	r.commitIs(topic+"-group", topic, 6)
+}
+
+// consoleConsumerPattern: a group may be subscribed to a pattern of names.
+func consoleConsumerPattern(r *toolRun) {
+	one := r.topic(r.addr, "tool-pattern", 1)
+	two := one + "-two"
+	forever := map[string]*string{"retention.ms": kadm.StringPtr("-1")}
+	if _, err := r.admin(r.addr).CreateTopic(r.within(askTimeout), 1, -1, forever, two); err != nil {
+		r.Fatal(err)
+	}
+	r.values(one, 0, 1)
+	r.values(two, 0, 1)
+	got := r.consume(one+"-group", "--include", one+".*", "--from-beginning", "--max-messages", "2")
+	for _, line := range got {
+		if line != "CreateTime:1000\tPartition:0\tOffset:0\tNO_HEADERS\tnull\tv0" {
+			r.Errorf("read %q", line)
+		}
+	}
+	if len(got) != 2 {
+		r.Errorf("read %d records, want 2", len(got))
+	}
+	r.commitIs(one+"-group", one, 1)
+	r.commitIs(one+"-group", two, 1)
 }
 
 // commitIs waits for a commit, which a consumer that closes may have sent last.
@@ -112,21 +136,22 @@ func consoleConsumerOffsets(r *toolRun) {
 	r.member(group, topic, "joiner")
 	other := topic + "-other"
 	r.commit(other, topic, 3)
-	read := func(formatter string) string {
-		// It ends when there is nothing more for a while: how many records there are is
-		// not known.
-		a := r.ask("consumer.ConsoleConsumer", "", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "1500",
-			"--formatter", "org.apache.kafka.tools.consumer."+formatter)
-		return a.Stdout
+	// The tool ends when there is nothing more for a while, which a slow machine may take
+	// for the end before the beginning.
+	read := func(formatter, pattern string) {
+		r.Helper()
+		want := regexp.MustCompile(pattern)
+		r.soon(func() error {
+			a := r.ask("consumer.ConsoleConsumer", "", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "1500",
+				"--formatter", "org.apache.kafka.tools.consumer."+formatter)
+			if !want.MatchString(a.Stdout) {
+				return fmt.Errorf("no %s in what it printed:\n%s", want, a.Stdout)
+			}
+			return nil
+		})
 	}
-	commit := regexp.MustCompile(`"group":"` + other + `","topic":"` + topic + `","partition":0\}.*"offset":3,`)
-	if out := read("OffsetsMessageFormatter"); !commit.MatchString(out) {
-		r.Errorf("no commit of %s in what it printed:\n%s", other, out)
-	}
-	metadata := regexp.MustCompile(`"group":"` + group + `"\}.*"protocolType":"consumer".*"clientId":"joiner"`)
-	if out := read("GroupMetadataMessageFormatter"); !metadata.MatchString(out) {
-		r.Errorf("no member of %s in what it printed:\n%s", group, out)
-	}
+	read("OffsetsMessageFormatter", `"group":"`+other+`","topic":"`+topic+`","partition":0\}.*"offset":3,`)
+	read("GroupMetadataMessageFormatter", `"group":"`+group+`"\}.*"protocolType":"consumer".*"clientId":"joiner"`)
 }
 
 // verifiable is a line of one of the verifiable tools.
@@ -332,6 +357,15 @@ func producerPerf(r *toolRun) {
 		r.Errorf("it printed %s", out)
 	}
 	r.has(r.ok("GetOffsetShell", "--topic", topic), fmt.Sprintf("%s:0:%d", topic, perfRecords))
+}
+
+func endToEndLatency(r *toolRun) {
+	topic := r.topic(r.addr, "tool-latency", 1)
+	out := r.ok("EndToEndLatency", "--topic", topic, "--num-records", "200", "--producer-acks", "all", "--record-size", "100")
+	if !regexp.MustCompile(`Avg latency: [\d.]+ ms\n\s*Percentiles: 50th = \d+, 99th = \d+, 99\.9th = \d+`).MatchString(out) {
+		r.Errorf("it printed %s", out)
+	}
+	r.has(r.ok("GetOffsetShell", "--topic", topic), topic+":0:200")
 }
 
 func perfArgs(topic string) []string {

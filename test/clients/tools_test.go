@@ -34,6 +34,7 @@ func kafkaTools() []kafkaTool {
 		{"kafka-console-producer", []toolCase{{"keys, headers, codecs", consoleProducer}}},
 		{"kafka-console-consumer", []toolCase{
 			{"group", consoleConsumerGroup},
+			{"pattern", consoleConsumerPattern},
 			{"offsets topic", consoleConsumerOffsets},
 		}},
 		{"kafka-consumer-groups", []toolCase{
@@ -52,12 +53,16 @@ func kafkaTools() []kafkaTool {
 		{"kafka-log-dirs", []toolCase{{"describe", logDirs}}},
 		{"kafka-producer-perf-test", []toolCase{{"acks=all", producerPerf}}},
 		{"kafka-consumer-perf-test", []toolCase{{"group", consumerPerf}}},
+		{"kafka-e2e-latency", []toolCase{{"acks=all", endToEndLatency}}},
 		{"kafka-broker-api-versions", []toolCase{{"usable", apiVersions}}},
-		{"kafka-cluster", []toolCase{{"cluster-id, list-endpoints", clusterID}}},
+		{"kafka-cluster", []toolCase{
+			{"cluster-id, list-endpoints", clusterID},
+			{"unregister", clusterUnregister},
+		}},
 		{"kafka-transactions", []toolCase{{"describe-producers", describeProducers}}},
 		{"kafka-metadata-quorum", []toolCase{{"describe", describeQuorum}}},
 		{"kafka-leader-election", []toolCase{{"preferred", leaderElection}}},
-		{"kafka-reassign-partitions", []toolCase{{"list", reassignList}}},
+		{"kafka-reassign-partitions", []toolCase{{"list, generate", reassignList}}},
 		{"kafka-acls", []toolCase{{"refused", aclsRefused}}},
 	}
 }
