@@ -31,6 +31,7 @@ func resume(r *run, c *client, p program, restart func(*broker) error) {
 	m := g.join("before")
 	g.settle(settleTimeout, "one member")
 	g.waitRecords(len(produced))
+	g.waitCommitted(c, int64(len(produced)))
 	g.leave(m)
 	before, err := g.commits(r.within(askTimeout), r.admin(b.addr()))
 	if err != nil {
@@ -47,6 +48,7 @@ func resume(r *run, c *client, p program, restart func(*broker) error) {
 	again := g.join("after")
 	g.settle(settleTimeout, "one member, after the restart")
 	g.waitRecords(len(produced))
+	g.waitCommitted(c, int64(len(produced)))
 	g.leave(again)
 	for partition, at := range before {
 		if got, ok := again.first[partition]; !ok || got != at {
@@ -63,14 +65,6 @@ func resume(r *run, c *client, p program, restart func(*broker) error) {
 	for _, w := range g.wrong {
 		r.Errorf("%s", w)
 	}
-}
-
-func sumOf(offsets map[int32]int64) int64 {
-	var sum int64
-	for _, at := range offsets {
-		sum += at
-	}
-	return sum
 }
 
 // waitRecords waits until so many records have come to members.

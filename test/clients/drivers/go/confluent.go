@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -119,12 +121,16 @@ func confluentMember(ctx context.Context, o options, out *output) error {
 		return err
 	}
 	has := make(map[int32]bool)
+	pending := make(map[int32]kafka.TopicPartition)
 	err = c.SubscribeTopics([]string{o.topic}, func(c *kafka.Consumer, e kafka.Event) error {
 		switch e := e.(type) {
 		case kafka.AssignedPartitions:
 			confluentChange(has, e.Partitions, true)
 		case kafka.RevokedPartitions:
 			confluentChange(has, e.Partitions, false)
+			for _, p := range e.Partitions {
+				delete(pending, p.Partition)
+			}
 		}
 		out.assigned(has)
 		return nil // the client assigns by itself, as its protocol wants
@@ -133,7 +139,7 @@ func confluentMember(ctx context.Context, o options, out *output) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		confluentBatch(c, out)
+		confluentBatch(c, pending, out)
 	}
 	return c.Close()
 }
@@ -148,11 +154,10 @@ func confluentChange(has map[int32]bool, partitions []kafka.TopicPartition, to b
 	}
 }
 
-// confluentBatch works on the records that are there, and commits them. A rebalance
-// comes between polls, after what was read of a partition may have been lost: its
-// commit is then refused.
-func confluentBatch(c *kafka.Consumer, out *output) {
-	next := make(map[int32]kafka.TopicPartition)
+// confluentBatch works on the records that are there, and commits what is pending: the
+// next offset of each partition. What is refused during a rebalance stays pending: the
+// member may keep the partition, and its position in it.
+func confluentBatch(c *kafka.Consumer, pending map[int32]kafka.TopicPartition, out *output) {
 	for n, wait := 0, confluentPollMillis; n < confluentBatchMax; n++ {
 		m, ok := c.Poll(wait).(*kafka.Message)
 		if !ok {
@@ -162,16 +167,12 @@ func confluentBatch(c *kafka.Consumer, out *output) {
 		confluentPrint(m, out)
 		at := m.TopicPartition
 		at.Offset++
-		next[at.Partition] = at
+		pending[at.Partition] = at
 	}
-	if len(next) == 0 {
+	if len(pending) == 0 {
 		return
 	}
-	var all []kafka.TopicPartition
-	for _, at := range next {
-		all = append(all, at)
-	}
-	done, err := c.CommitOffsets(all)
+	done, err := c.CommitOffsets(slices.Collect(maps.Values(pending)))
 	if err != nil {
 		logf("commit: %v", err)
 		return
@@ -179,6 +180,7 @@ func confluentBatch(c *kafka.Consumer, out *output) {
 	for _, at := range done {
 		if at.Error == nil {
 			out.committed(at.Partition, int64(at.Offset))
+			delete(pending, at.Partition)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -20,6 +22,10 @@ func franz() library {
 		produce: franzProduce, consume: franzConsume, member: franzMember, admin: franzAdmin,
 	}
 }
+
+// franzPoll is how long a member waits for records before it looks at what it has yet
+// to commit.
+const franzPoll = 200 * time.Millisecond
 
 func franzProduce(ctx context.Context, o options) error {
 	codec, ok := map[string]kgo.CompressionCodec{
@@ -90,11 +96,13 @@ func franzPrint(r *kgo.Record, out *output) {
 	out.record(r.Partition, r.Offset, r.Key, r.Value, headers, r.Timestamp.UnixMilli())
 }
 
-// franzAssignment prints what a member has when it changes.
+// franzAssignment prints what a member has when it changes, and keeps what it has yet
+// to commit.
 type franzAssignment struct {
-	mu  sync.Mutex
-	has map[int32]bool
-	out *output
+	mu      sync.Mutex
+	has     map[int32]bool
+	pending map[int32]*kgo.Record // the last record of each partition
+	out     *output
 }
 
 func (a *franzAssignment) change(topics map[string][]int32, has bool) {
@@ -106,14 +114,44 @@ func (a *franzAssignment) change(topics map[string][]int32, has bool) {
 				a.has[p] = true
 			} else {
 				delete(a.has, p)
+				delete(a.pending, p)
 			}
 		}
 	}
 	a.out.assigned(a.has)
 }
 
+// worked prints records and keeps them for the next commit.
+func (a *franzAssignment) worked(r *kgo.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	franzPrint(r, a.out)
+	a.pending[r.Partition] = r
+}
+
+// commit commits what is pending. What is refused during a rebalance stays pending:
+// the member may keep the partition, and its position in it.
+func (a *franzAssignment) commit(ctx context.Context, c *kgo.Client) {
+	a.mu.Lock()
+	last := slices.Collect(maps.Values(a.pending))
+	a.mu.Unlock()
+	if len(last) == 0 {
+		return
+	}
+	if err := c.CommitRecords(ctx, last...); err != nil {
+		logf("commit: %v", err)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range last {
+		a.out.committed(r.Partition, r.Offset+1)
+		delete(a.pending, r.Partition)
+	}
+}
+
 func franzMember(ctx context.Context, o options, out *output) error {
-	a := &franzAssignment{has: make(map[int32]bool), out: out}
+	a := &franzAssignment{has: make(map[int32]bool), pending: make(map[int32]*kgo.Record), out: out}
 	added := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { a.change(topics, true) }
 	lost := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { a.change(topics, false) }
 	balancer := kgo.RangeBalancer()
@@ -133,28 +171,20 @@ func franzMember(ctx context.Context, o options, out *output) error {
 	}
 	defer c.CloseAllowingRebalance()
 	for {
-		fetches := c.PollFetches(ctx)
+		soon, cancel := context.WithTimeout(ctx, franzPoll)
+		fetches := c.PollFetches(soon)
+		fetches.EachError(func(_ string, p int32, err error) {
+			if soon.Err() == nil {
+				logf("fetch of partition %d: %v", p, err)
+			}
+		})
+		cancel()
+		fetches.EachRecord(a.worked)
+		a.commit(context.WithoutCancel(ctx), c)
+		c.AllowRebalance()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := fetches.Err(); err != nil {
-			logf("fetch: %v", err)
-		}
-		next := make(map[int32]int64)
-		fetches.EachRecord(func(r *kgo.Record) {
-			franzPrint(r, out)
-			next[r.Partition] = r.Offset + 1
-		})
-		if len(next) > 0 {
-			if err := c.CommitRecords(ctx, fetches.Records()...); err != nil {
-				logf("commit: %v", err)
-			} else {
-				for p, offset := range next {
-					out.committed(p, offset)
-				}
-			}
-		}
-		c.AllowRebalance()
 	}
 }
 
