@@ -99,18 +99,22 @@ export async function member (args) {
   await consumer.disconnect()
 }
 
-// Commits, and asks what is committed: the client says that a commit is done when it has sent it, and the broker may
-// refuse it in a rebalance. Again, until it is there or another has the partition.
+// How often a commit is looked for, and how often that until it is sent again.
+const LOOK_MS = 10
+const LOOKS = 100
+
+// Commits, and looks until it is committed: the client says that a commit is done when it has sent it, and the broker may
+// refuse it in a rebalance. Sends it again, until it is there or another has the partition.
 async function commit (consumer, topic, partition, offset, owned) {
-  while (owned.has(partition)) {
+  for (let look = 0; owned.has(partition); look++) {
     try {
-      await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
+      if (look % LOOKS === 0) await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
       const [committed] = await consumer.committed([{ topic, partition }], protocol.SESSION_MS)
       if (BigInt(committed.offset ?? -1) >= offset) return protocol.emitCommitted(partition, offset)
     } catch (error) {
       protocol.log('commit:', error)
     }
-    await sleep(protocol.WAIT_MS)
+    await sleep(LOOK_MS)
   }
 }
 

@@ -53,7 +53,7 @@ export async function consume (args) {
   await consumer.connect()
   await consumer.subscribe({ topics: [args.topic], fromBeginning: true })
   await protocol.within('records to consume', new Promise((resolve, reject) => {
-    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+    consumer.on(consumer.events.CRASH, ({ payload }) => payload.restart || reject(payload.error))
     consumer.run({
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
@@ -81,9 +81,7 @@ export async function member (args) {
   if (args.protocol !== 'eager') throw new protocol.Failure('kafkajs has only the eager protocol')
   const consumer = connect(args).consumer({ groupId: args.group, ...GROUP_SETTINGS })
   const crashed = new Promise((resolve, reject) => {
-    consumer.on(consumer.events.CRASH, ({ payload }) => {
-      if (!payload.restart) reject(payload.error)
-    })
+    consumer.on(consumer.events.CRASH, ({ payload }) => payload.restart || reject(payload.error))
   })
   consumer.on(consumer.events.REBALANCING, () => protocol.emitAssigned([]))
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => protocol.emitAssigned(payload.memberAssignment[args.topic] ?? []))
