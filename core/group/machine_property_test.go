@@ -31,6 +31,7 @@ type world struct {
 
 	requests map[RequestID]Input
 	answered map[RequestID]bool
+	answers  map[RequestID]Answer
 	nextID   RequestID
 	clients  []*client
 	// assigned is what leaders gave, by group, generation and who gets it.
@@ -38,6 +39,7 @@ type world struct {
 	generations map[*group]int32
 	// stale are requests of a generation that was not the group's when they were sent.
 	stale map[RequestID]bool
+	calm  bool // nothing is looked at after each step
 }
 
 // openWrite is a write that has not been applied.
@@ -56,7 +58,7 @@ type client struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, now: storyBegins, offsets: map[string]string{}, requests: map[RequestID]Input{}, answered: map[RequestID]bool{},
+	w := &world{t: t, now: storyBegins, offsets: map[string]string{}, requests: map[RequestID]Input{}, answered: map[RequestID]bool{}, answers: map[RequestID]Answer{},
 		assigned: map[string][]string{}, generations: map[*group]int32{}, stale: map[RequestID]bool{}}
 	for i := range 6 {
 		c := &client{group: "g" + strconv.Itoa(i%2), generation: -1}
@@ -93,7 +95,7 @@ func (w *world) step(in Input) {
 		if w.answered[r.ID] {
 			w.t.Fatalf("request %d is answered twice", r.ID)
 		}
-		w.answered[r.ID] = true
+		w.answered[r.ID], w.answers[r.ID] = true, r.Answer
 		if err := errOf(r.Answer); w.stale[r.ID] && (err == nil || errors.Is(err, model.ErrRebalanceInProgress)) {
 			w.t.Fatalf("%+v is of another generation and is answered %v", w.requests[r.ID], err)
 		}
@@ -304,7 +306,7 @@ func (w *world) pass(by time.Duration) {
 
 // check looks at the machine from inside, and at a second one that has the log alone.
 func (w *world) check() {
-	if w.m.phase != phaseServing {
+	if w.m.phase != phaseServing || w.calm {
 		return
 	}
 	second := New(w.m.settings, w.newID)
