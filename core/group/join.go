@@ -167,8 +167,10 @@ func (m *Machine) joinKnown(now time.Time, in *Join, g *group, out *Effects) {
 	same := mem.matches(in.Protocols)
 	switch {
 	case g.state == model.GroupCompletingRebalance && same: // the answer may have been lost
+		m.alarms.set(&mem.alarm, now.Add(mem.session))
 		respond(out, in.ID, Joined{g.joined(mem, g.leader == mem.id)})
 	case g.state == model.GroupStable && same && g.leader != mem.id:
+		m.alarms.set(&mem.alarm, now.Add(mem.session))
 		respond(out, in.ID, Joined{g.joined(mem, false)})
 	default:
 		m.waitInJoin(in, mem, out)

@@ -8,8 +8,12 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// removalBytesMax bounds one write of tombstones: many offsets take several.
-const removalBytesMax = 256 << 10
+// removalBytesMax bounds one write of tombstones, so that it fits into a batch: many
+// offsets take several. A tombstone takes its key, and tombstoneBytes in a batch.
+const (
+	removalBytesMax = 64 << 10
+	tombstoneBytes  = 40
+)
 
 // removal is the outcome of a write that removes offsets of a group, or the last of
 // the group.
@@ -167,7 +171,7 @@ func (m *Machine) remove(now time.Time, g *group, keys []model.TopicPartition, r
 		var records []Record
 		for len(keys) > 0 && bytes < removalBytesMax {
 			record := Record{Key: offsetKey(g.id, keys[0]), Timestamp: at}
-			bytes += len(record.Key)
+			bytes += len(record.Key) + tombstoneBytes
 			records = append(records, record)
 			part.keys = append(part.keys, keys[0])
 			keys = keys[1:]

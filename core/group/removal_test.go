@@ -21,13 +21,14 @@ func TestPartlyRefusedDeletion(t *testing.T) {
 	empty := newGroup("g")
 	empty.generation, empty.protocolType = 7, "consumer"
 	log = append(log, empty.record(storyBegins, nil))
-	for refused := range 4 {
+	const parts = 7
+	for refused := range parts + 1 {
 		var out Effects
 		m := serving(DefaultSettings(), log, &out)
 		out.Reset()
 		m.Step(storyBegins, &Delete{ID: 1, Group: "g"}, &out)
 		writes := out.Writes
-		if len(writes) != 3 {
+		if len(writes) != parts {
 			t.Fatalf("%d writes", len(writes))
 		}
 		after := log
@@ -40,7 +41,7 @@ func TestPartlyRefusedDeletion(t *testing.T) {
 			}
 			m.Step(storyBegins.Add(time.Second), done, &out)
 		}
-		if len(out.Responses) != 1 || (errOf(out.Responses[0].Answer) == nil) != (refused == 3) {
+		if len(out.Responses) != 1 || (errOf(out.Responses[0].Answer) == nil) != (refused == parts) {
 			t.Fatalf("part %d is refused: %+v", refused, out.Responses)
 		}
 		var again Effects
@@ -48,7 +49,7 @@ func TestPartlyRefusedDeletion(t *testing.T) {
 		if is, want := shape(m.groups["g"]), shape(other.groups["g"]); is != want {
 			t.Errorf("part %d is refused: the group is %s, and in the log %s", refused, is, want)
 		}
-		if refused < 3 && len(m.groups["g"].offsets) != len(other.groups["g"].offsets) {
+		if refused < parts && len(m.groups["g"].offsets) != len(other.groups["g"].offsets) {
 			t.Errorf("part %d is refused: %d offsets are left", refused, len(m.groups["g"].offsets))
 		}
 	}

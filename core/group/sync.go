@@ -15,6 +15,7 @@ func (m *Machine) sync(now time.Time, in *Sync, out *Effects) {
 		return
 	}
 	g := mem.group
+	m.alarms.set(&mem.alarm, now.Add(mem.session))
 	if !mem.synced {
 		mem.synced = true
 		if g.unsynced--; g.unsynced == 0 {
