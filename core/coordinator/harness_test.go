@@ -75,6 +75,7 @@ type heldLog struct {
 	appends []model.Append // all that were asked for
 	reads   int            // calls of Fetch
 	fail    error          // of reads
+	damaged func(offset int64) bool
 	// answer, if set, is asked what becomes of an append: it stays open where it
 	// returns false.
 	answer func(model.Append) (model.Appended, bool)
@@ -154,6 +155,12 @@ func (l *heldLog) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
 			continue
 		}
 		if len(out.Data) > 0 && len(out.Data)+len(b) > q.MaxBytes {
+			break
+		}
+		if l.damaged != nil && l.damaged(info.LastOffset) {
+			if len(out.Data) == 0 {
+				out.Err = fmt.Errorf("offset %d: %w", q.Offset, model.ErrCorruptMessage)
+			}
 			break
 		}
 		out.Data = append(out.Data, b...)

@@ -35,7 +35,7 @@ type loading struct {
 	next    int64
 	end     int64 // -1: not known yet
 	records int
-	passed  int                 // batches that could not be read
+	passed  int                 // batches and ranges that could not be read
 	topics  map[string]struct{} // that occur
 }
 
@@ -199,20 +199,72 @@ func (r reader) read(ctx context.Context, c *chunk) {
 	if c.next >= c.end {
 		return
 	}
-	f := r.source.Fetch(ctx, model.Fetch{
+	f := r.fetch(ctx, c.next)
+	switch {
+	case f.Err == nil:
+		c.decode(f.Data)
+	case errors.Is(f.Err, model.ErrOffsetOutOfRange) && f.LogStart > c.next:
+		c.next = f.LogStart
+	case errors.Is(f.Err, model.ErrCorruptMessage):
+		r.passOver(ctx, c, f.Err)
+	default:
+		c.err = f.Err
+	}
+}
+
+func (r reader) fetch(ctx context.Context, offset int64) model.Fetched {
+	return r.source.Fetch(ctx, model.Fetch{
 		MaxBytes: r.bytes, Isolation: model.ReadUncommitted,
 		Partitions: []model.FetchPartition{{
-			Partition: r.lead.partition, Offset: c.next, LogStart: -1, MaxBytes: r.bytes,
+			Partition: r.lead.partition, Offset: offset, LogStart: -1, MaxBytes: r.bytes,
 			CurrentEpoch: r.lead.epoch, LastFetchedEpoch: model.NoEpoch,
 		}},
 	})[0]
-	if errors.Is(f.Err, model.ErrOffsetOutOfRange) && f.LogStart > c.next {
-		c.next = f.LogStart
-		return
+}
+
+// passOver finds where a damaged range ends, in few reads: groups that have lost their
+// last commits go on from earlier ones, where all groups of the partition would stand
+// still otherwise.
+func (r reader) passOver(ctx context.Context, c *chunk, damage error) {
+	bad, good := c.next, c.next
+	for step := int64(1); good < c.end; step *= 2 {
+		good = min(bad+step, c.end)
+		readable, err := r.readable(ctx, good, c.end)
+		if err != nil {
+			c.err = err
+			return
+		}
+		if readable {
+			break
+		}
+		bad = good
 	}
-	if c.err = f.Err; c.err == nil {
-		c.decode(f.Data)
+	for good-bad > 1 {
+		middle := bad + (good-bad)/2
+		readable, err := r.readable(ctx, middle, c.end)
+		switch {
+		case err != nil:
+			c.err = err
+			return
+		case readable:
+			good = middle
+		default:
+			bad = middle
+		}
 	}
+	c.passed = append(c.passed, fmt.Errorf("offsets %d to %d: %w", c.next, good-1, damage))
+	c.next = good
+}
+
+func (r reader) readable(ctx context.Context, offset, end int64) (bool, error) {
+	if offset >= end {
+		return true, nil
+	}
+	err := r.fetch(ctx, offset).Err
+	if errors.Is(err, model.ErrCorruptMessage) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // decode takes the records of whole batches. Those that cannot be read are passed

@@ -140,6 +140,37 @@ func TestUnreadableBatchesArePassedOver(t *testing.T) {
 	}
 }
 
+// Damage takes no group with it whose records are whole, wherever it lies.
+func TestDamagedRangesArePassedOver(t *testing.T) {
+	const groups = 40
+	for _, tc := range []struct{ from, to int64 }{{0, 0}, {0, 5}, {7, 7}, {7, 29}, {39, 39}, {20, 39}, {0, 39}} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			s := newStepped(t, 1, nil)
+			s.turn()
+			for i := range groups {
+				s.mustCommit(fmt.Sprint("group-", i), int64(i))
+			}
+			s.log.damaged = func(offset int64) bool { return offset >= tc.from && offset <= tc.to }
+			s.log.reads = 0
+			s.restart(nil)
+			s.turn()
+			for i := range int64(groups) {
+				want := i
+				if s.log.damaged(i) {
+					want = -1
+				}
+				s.mustHave(fmt.Sprint("group-", i), want)
+			}
+			if s.log.reads > 20 {
+				t.Errorf("%d reads", s.log.reads)
+			}
+			if want := fmt.Sprintf("offsets %d to %d", tc.from, tc.to); strings.Count(s.lines.String(), want) != 1 {
+				t.Errorf("not told of %s:\n%s", want, s.lines)
+			}
+		})
+	}
+}
+
 func TestCompressedLogsAreReadAndWritten(t *testing.T) {
 	for _, codec := range []batch.Codec{batch.None, batch.Gzip, batch.Snappy, batch.LZ4, batch.Zstd} {
 		t.Run(codec.String(), func(t *testing.T) {
