@@ -30,8 +30,7 @@ func (m *Manager) Apply(img *image.Image) {
 		m.applyDeleted(old.img, img)
 	}
 	m.mu.Lock()
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.wakeLocked()
 	m.mu.Unlock()
 }
 
@@ -101,7 +100,7 @@ func (m *Manager) applyDeleted(old, img *image.Image) {
 	}
 }
 
-// exists reports whether there is a topic of this name now.
+// exists implements host: it reports whether there is a topic of this name now.
 func (m *Manager) exists(topic string) bool {
 	img := m.view.Load().img
 	if img == nil {

@@ -22,15 +22,21 @@ type creation struct {
 	err  error // once done is closed
 }
 
-// Coordinator implements the port of the edge.
+// Coordinator implements the port of the edge. Whoever waited for the topic waits for
+// the group's partition, too: clients take much longer to come back when they are told
+// that it is being loaded.
 func (m *Manager) Coordinator(ctx context.Context, group string) (model.NodeID, error) {
-	for {
+	for waited := false; ; waited = true {
 		m.mu.Lock()
 		changed := m.changed
 		m.mu.Unlock()
 		v := m.view.Load()
 		if v.partitions > 0 {
-			return m.leader(v, group)
+			node, err := m.leader(v, group)
+			if waited && err == nil && m.mustLoad(node, PartitionOf(group, v.partitions)) && waitFor(ctx, changed) {
+				continue
+			}
+			return node, err
 		}
 		if v.img == nil {
 			if !waitFor(ctx, changed) {
@@ -45,6 +51,14 @@ func (m *Manager) Coordinator(ctx context.Context, group string) (model.NodeID, 
 			return model.NoNode, m.notAvailable(ReasonWaiting, fmt.Sprintf("topic %s is being made", model.OffsetsTopic))
 		}
 	}
+}
+
+// mustLoad reports whether this broker coordinates the groups of a partition, and does
+// not serve them yet.
+func (m *Manager) mustLoad(node model.NodeID, index int32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return node == m.cfg.NodeID && !m.served[index]
 }
 
 // waitFor waits until something happens or ctx ends.

@@ -43,6 +43,22 @@ func (m *maker) CreateTopics(ctx context.Context, topics []model.NewTopic, _ boo
 	return []model.TopicResult{{Name: topics[0].Name, ID: offsetsID, Partitions: topics[0].Partitions, ReplicationFactor: 1}}, nil
 }
 
+// newRunningFinder is one that runs.
+func newRunningFinder(t *testing.T) (*Manager, *maker, *counts, *strings.Builder) {
+	t.Helper()
+	m, made, events, lines := newFinder(t)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return m, made, events, lines
+}
+
 // newFinder is a manager, not running, in a cluster without an offsets topic.
 func newFinder(t *testing.T) (*Manager, *maker, *counts, *strings.Builder) {
 	t.Helper()
@@ -61,7 +77,7 @@ func newFinder(t *testing.T) (*Manager, *maker, *counts, *strings.Builder) {
 // is enough for it.
 func TestFirstUseMakesTheTopicOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, made, _, _ := newFinder(t)
+		m, made, _, _ := newRunningFinder(t)
 		made.slow = time.Second
 		var wg sync.WaitGroup
 		for i := range 20 {
@@ -69,6 +85,12 @@ func TestFirstUseMakesTheTopicOnce(t *testing.T) {
 				node, err := m.Coordinator(t.Context(), fmt.Sprint("g", i))
 				if err != nil || node != 1 {
 					t.Errorf("group %d: %d, %v", i, node, err)
+				}
+				a := ask(t, func(done func(model.FetchedOffsets)) {
+					m.FetchOffsets(t.Context(), model.FetchOffsets{Group: fmt.Sprint("g", i), Epoch: -1, All: true}, done)
+				})
+				if a.Err != nil {
+					t.Errorf("group %d is not served yet: %v", i, a.Err)
 				}
 			})
 		}
@@ -97,7 +119,7 @@ func TestFirstUseMakesTheTopicOnce(t *testing.T) {
 // now and then; and the next one who asks gets one once the reason is gone.
 func TestWhyThereIsNoCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, made, events, lines := newFinder(t)
+		m, made, events, lines := newRunningFinder(t)
 		m.Apply(made.cluster.img)
 		made.fail = fmt.Errorf("the target is 3 replicas, and 1 brokers are registered: %w", model.ErrInvalidReplication)
 		for range 120 {
@@ -128,7 +150,7 @@ func TestWhyThereIsNoCoordinator(t *testing.T) {
 
 func TestCoordinatorDoesNotOutwaitItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, made, events, _ := newFinder(t)
+		m, made, events, _ := newRunningFinder(t)
 		find := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -170,7 +192,7 @@ func TestCoordinatorDoesNotOutwaitItsCaller(t *testing.T) {
 // One who waits for another's attempt shares its end.
 func TestAttemptsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, made, _, _ := newFinder(t)
+		m, made, _, _ := newRunningFinder(t)
 		m.Apply(made.cluster.img)
 		made.slow, made.fail = time.Second, fmt.Errorf("no: %w", model.ErrPolicyViolation)
 		var wg sync.WaitGroup

@@ -70,9 +70,7 @@ func TestQuestionsWithoutATopic(t *testing.T) {
 func TestEveryQuestionIsAnswered(t *testing.T) {
 	m, made, _, _ := newFinder(t)
 	m.Apply(made.cluster.img)
-	if _, err := m.Coordinator(t.Context(), "g"); err != nil {
-		t.Fatal(err)
-	}
+	m.Apply(made.cluster.apply(topicRecords(offsetsID, model.OffsetsTopic, 50)...))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)

@@ -151,8 +151,9 @@ func (s *Shard) finishLoad(now time.Time, h *hosted) {
 		log.Debug("groups are loaded")
 	}
 	s.step(now, h, &group.Loaded{Gen: l.gen})
+	s.host.serves(h.partition.Index, true)
 	for t := range l.topics {
-		if s.exists(t) {
+		if s.host.exists(t) {
 			delete(l.topics, t)
 		}
 	}
@@ -165,7 +166,7 @@ func (s *Shard) finishLoad(now time.Time, h *hosted) {
 func (s *Shard) stillGone(now time.Time, h *hosted) {
 	var gone []string
 	for t := range h.load.topics {
-		if !s.exists(t) {
+		if !s.host.exists(t) {
 			gone = append(gone, t)
 		}
 	}

@@ -27,7 +27,8 @@ type Manager struct {
 	told int            // the batch limit that the shards know
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed by the next Apply
+	changed  chan struct{} // closed by the next Apply, and when a partition is served
+	served   map[int32]bool
 	creating *creation
 	troubles map[string]*trouble // by reason
 }
@@ -48,7 +49,8 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	m := &Manager{cfg: cfg, deps: deps, led: make(map[int32]lead), changed: make(chan struct{}), troubles: make(map[string]*trouble)}
+	m := &Manager{cfg: cfg, deps: deps, led: make(map[int32]lead), changed: make(chan struct{}),
+		served: make(map[int32]bool), troubles: make(map[string]*trouble)}
 	m.view.Store(&view{})
 	exec := deps.Executor
 	if exec == nil {
@@ -56,7 +58,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		exec = m.work
 	}
 	for i := range cfg.Shards {
-		m.shards = append(m.shards, newShard(i, cfg, m.deps, exec, m.exists))
+		m.shards = append(m.shards, newShard(i, cfg, m.deps, exec, m))
 	}
 	return m, nil
 }
@@ -130,6 +132,23 @@ func (m *Manager) Settings(groups group.Settings) {
 	for _, s := range m.shards {
 		s.complete(Input{kind: inputSettings, settings: &groups})
 	}
+}
+
+// serves implements host.
+func (m *Manager) serves(index int32, does bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.served[index] == does {
+		return
+	}
+	m.served[index] = does
+	m.wakeLocked()
+}
+
+// wakeLocked wakes those who wait for something to change. m.mu is held.
+func (m *Manager) wakeLocked() {
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 func (m *Manager) shardOf(index int32) *Shard { return m.shards[int(index)%len(m.shards)] }

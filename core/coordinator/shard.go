@@ -103,7 +103,7 @@ type Shard struct {
 	exec   Executor
 	source Log
 	newID  func() string
-	exists func(topic string) bool
+	host   host
 	clock  loop.Clock
 	loop   *loop.Loop[Input]
 
@@ -121,7 +121,16 @@ type Shard struct {
 	stopping   bool
 }
 
-func newShard(index int, cfg Config, deps Deps, exec Executor, exists func(string) bool) *Shard {
+// host is what a shard needs of its manager.
+type host interface {
+	// exists reports whether there is a topic of this name now.
+	exists(topic string) bool
+	// serves is told when the groups of a partition are served, and when they are not
+	// any more.
+	serves(index int32, does bool)
+}
+
+func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
 	s := &Shard{
 		index:      index,
 		cfg:        cfg,
@@ -134,7 +143,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, exists func(strin
 		timers:     loop.NewTimers[timerKey](),
 		requests:   make(map[group.RequestID]*request),
 		batchBytes: batchBytesDefault,
-		exists:     exists,
+		host:       h,
 		clock:      deps.Clock,
 		underway:   make(map[int32]int),
 	}
@@ -204,6 +213,7 @@ func (s *Shard) resigns(now time.Time, index int32) {
 		return
 	}
 	delete(s.hosted, index)
+	s.host.serves(index, false)
 	s.step(now, h, &group.Resign{})
 	s.performOne(now, h)
 	h.ended = true
