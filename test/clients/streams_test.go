@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -291,24 +292,53 @@ func reached(n int) func(values map[string][]string) error {
 	}
 }
 
-// counted is an error until the last count of each word is at least what was sent. Where
-// exact is set it is an error for good if any was more.
-func (a *application) counted(exact bool) func(values map[string][]string) error {
-	return func(values map[string][]string) error {
-		for word, want := range a.sent {
-			if got := last(values, word); got < want || exact && got > want {
-				return fmt.Errorf("%s was counted %d times and sent %d times", word, got, want)
-			}
+// counted is an error until the last count of each word is at least what was sent.
+func (a *application) counted(values map[string][]string) error {
+	for word, want := range a.sent {
+		if got := last(values, word); got < want {
+			return fmt.Errorf("%s was counted %d times and sent %d times", word, got, want)
 		}
-		return nil
 	}
+	return nil
 }
 
 // expect reads until all is counted.
-func (a *application) expect(out *results, exact bool) {
+func (a *application) expect(out *results) {
 	a.r.Helper()
-	if err := out.until(a.r.within(streamsTimeout), a.counted(exact)); err != nil {
+	if err := out.until(a.r.within(streamsTimeout), a.counted); err != nil {
 		a.r.Fatal(err)
+	}
+}
+
+// expectExactly reads until all is counted and nothing more can come of it, and fails
+// the case if any word was counted twice.
+func (a *application) expectExactly(out *results) {
+	a.r.Helper()
+	a.expect(out)
+	a.purged() // so all is committed that there was to count
+	ends, err := a.r.admin(a.addr).ListEndOffsets(a.r.within(askTimeout), a.out)
+	if err != nil || ends.Error() != nil {
+		a.r.Fatalf("end of %s: %v %v", a.out, err, ends.Error())
+	}
+	written := 0
+	ends.Each(func(o kadm.ListedOffset) { written += int(o.Offset) })
+	err = out.until(a.r.within(streamsTimeout), func(values map[string][]string) error {
+		read := 0
+		for _, vs := range values {
+			read += len(vs)
+		}
+		if read < written {
+			return fmt.Errorf("read %d counts of %d", read, written)
+		}
+		return nil
+	})
+	if err != nil {
+		a.r.Fatal(err)
+	}
+	for word, want := range a.sent {
+		if got := last(out.values, word); got != want {
+			a.r.Errorf("%s was counted %d times and sent %d times", word, got, want)
+		}
 	}
 }
 
@@ -367,9 +397,8 @@ func streamsCount(r *run) {
 	a.send(400)
 	first, out := a.start("count"), a.read()
 	a.share(first)
-	a.expect(out, true)
+	a.expectExactly(out)
 	a.internalTopics()
-	a.purged()
 
 	second := a.start("count")
 	a.share(first, second)
@@ -377,12 +406,12 @@ func streamsCount(r *run) {
 		r.Errorf("the second instance has %v and restored nothing", mine)
 	}
 	a.send(400)
-	a.expect(out, true)
+	a.expectExactly(out)
 
 	first.kill()
 	a.send(400)
 	a.share(second)
-	a.expect(out, false)
+	a.expect(out)
 	if err := second.leave(r.Context()); err != nil {
 		r.Error(err)
 	}
@@ -437,7 +466,7 @@ func streamsBrokerKilled(r *run) {
 	a.send(400)
 	i, out := a.start("count"), a.read()
 	a.share(i)
-	a.expect(out, true)
+	a.expectExactly(out)
 	before := sum(a.sent)
 	end := a.keepSending()
 	for range 2 {
@@ -454,7 +483,7 @@ func streamsBrokerKilled(r *run) {
 	if err := end(); err != nil {
 		r.Fatal(err)
 	}
-	a.expect(out, false)
+	a.expect(out)
 	if err := i.leave(r.Context()); err != nil {
 		r.Error(err)
 	}

@@ -95,8 +95,8 @@ public final class Streams {
     p.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 500);
     // What was counted is deleted from the repartition topic soon, so that this is part of the test.
     p.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 1000);
-    // An instance that dies goes quickly.
-    p.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+    // An instance that dies goes quickly, and none that waits for a busy machine.
+    p.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 10000);
     p.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 1000);
     p.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
     return p;
