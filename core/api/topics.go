@@ -11,7 +11,7 @@ import (
 // internalName reports whether a topic of this name is Kafka's own, whoever
 // makes it.
 func internalName(name string) bool {
-	return name == "__consumer_offsets" || name == "__transaction_state"
+	return name == model.OffsetsTopic || name == "__transaction_state"
 }
 
 // internal reports whether a topic is shown as internal, and kept from producers.
