@@ -88,6 +88,7 @@ func TestFileMistakes(t *testing.T) {
 		{"default store", "storage: {default: b, stores: {a: {plugin: x}}}", []string{`f.yaml:1: storage.default: "b" is not among the stores (a)`}},
 		{"checksum", "plugins: {checksums: {x: abc}}", []string{"that of x is not 64 hexadecimal digits"}},
 		{"security dropped", "ssl.keystore.location: /x", []string{"f.yaml:1: ssl.keystore.location cannot be used: TLS and SASL are not served yet"}},
+		{"too many offsets partitions", "offsets.topic.num.partitions: 10001", []string{"f.yaml:1: offsets.topic.num.partitions: 10001 is more than"}},
 		{"sessions", "group.min.session.timeout.ms: 10s\ngroup.max.session.timeout.ms: 5s", []string{"f.yaml:2: group.max.session.timeout.ms: 5000 is less than group.min.session.timeout.ms (10000)"}},
 		{"no retention", "offsets.retention.minutes: 0", []string{"f.yaml:1: offsets.retention.minutes: 0s is too little"}},
 		{"retention", "offsets.retention.minutes: a week", []string{`f.yaml:1: offsets.retention.minutes: "a week" is not a duration`}},

@@ -114,6 +114,7 @@ func (c Config) checkTopics(k *checker) {
 	k.check(t.Partitions >= 1, "num.partitions", "%d is too few; a topic has at least 1", t.Partitions)
 	k.check(t.Partitions <= PartitionsMax, "num.partitions", "%d is more than a topic can be made with, which is %d", t.Partitions, PartitionsMax)
 	k.check(t.OffsetsPartitions >= 1, "offsets.topic.num.partitions", "%d is too few; a topic has at least 1", t.OffsetsPartitions)
+	k.check(t.OffsetsPartitions <= PartitionsMax, "offsets.topic.num.partitions", "%d is more than a topic can be made with, which is %d", t.OffsetsPartitions, PartitionsMax)
 	for _, f := range []struct {
 		name  string
 		count int16
