@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -121,32 +120,19 @@ func (m *Manager) createNow(ctx context.Context) error {
 	return nil
 }
 
-// trouble is one reason that keeps clients from their coordinator.
-type trouble struct {
-	logged time.Time
-	times  int // since then
-}
-
-// troubleLogEvery is how often one reason is logged.
-const troubleLogEvery = 10 * time.Second
-
 // notAvailable counts the reason, logs it now and then, and makes the error of it.
 func (m *Manager) notAvailable(reason, text string) error {
 	m.deps.Events.NotAvailable(reason)
 	now := m.deps.Clock.Now()
 	m.mu.Lock()
-	t := m.troubles[reason]
-	if t == nil {
-		t = &trouble{}
-		m.troubles[reason] = t
+	r := m.troubles[reason]
+	if r == nil {
+		r = &rare{}
+		m.troubles[reason] = r
 	}
-	t.times++
-	times, tell := t.times, t.logged.IsZero() || now.Sub(t.logged) >= troubleLogEvery
-	if tell {
-		t.logged, t.times = now, 0
-	}
+	times, log := r.tell(now)
 	m.mu.Unlock()
-	if tell {
+	if log {
 		m.deps.Logger.Warn("clients are not told their groups' coordinator", "reason", reason, "times", times, "err", text)
 	}
 	return fmt.Errorf("%s: %w", text, model.ErrCoordinatorNotAvailable)

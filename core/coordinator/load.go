@@ -25,6 +25,9 @@ const (
 	goneAfter = 30 * time.Second
 )
 
+// passedTold bounds the places passed over that one load names; all are counted.
+const passedTold = 10
+
 // loading is how far a log has been read.
 type loading struct {
 	gen     group.Generation
@@ -98,12 +101,13 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 	progress := c.next > l.next
 	l.next, l.end = c.next, c.end
 	l.records += len(c.records)
-	l.passed += len(c.passed)
 	for _, t := range c.topics {
 		l.topics[t] = struct{}{}
 	}
 	for _, err := range c.passed {
-		s.logOf(h).Error("records of the offsets topic cannot be read; they are passed over", "err", err)
+		if l.passed++; l.passed <= passedTold {
+			s.logOf(h).Error("records of the offsets topic cannot be read; they are passed over", "err", err)
+		}
 	}
 	if len(c.records) > 0 {
 		s.step(now, h, &group.Replay{Gen: l.gen, Records: c.records})
@@ -131,9 +135,8 @@ func (s *Shard) tellProgress(now time.Time, h *hosted) {
 func (s *Shard) loadFailed(now time.Time, h *hosted, err error) {
 	h.load.active = false
 	s.events.LoadFailed()
-	if now.Sub(h.failed) >= troubleLogEvery || h.failed.IsZero() {
-		h.failed = now
-		s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "err", err)
+	if times, log := s.failures.tell(now); log {
+		s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "times", times, "err", err)
 	}
 	s.step(now, h, &group.Loaded{Gen: h.load.gen, Err: err})
 }
@@ -141,13 +144,16 @@ func (s *Shard) loadFailed(now time.Time, h *hosted, err error) {
 // finishLoad begins to serve.
 func (s *Shard) finishLoad(now time.Time, h *hosted) {
 	l := &h.load
-	l.active, h.loaded, h.failed = false, true, time.Time{}
+	l.active, h.loaded = false, true
 	took := now.Sub(l.begun)
 	s.events.Loaded(took)
 	log := s.logOf(h).With("records", l.records, "passed_over", l.passed, "took", took)
-	if took >= loadTold {
+	switch {
+	case l.passed > 0:
+		log.Warn("groups are loaded")
+	case took >= loadTold:
 		log.Info("groups are loaded")
-	} else {
+	default:
 		log.Debug("groups are loaded")
 	}
 	s.step(now, h, &group.Loaded{Gen: l.gen})

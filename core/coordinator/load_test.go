@@ -140,6 +140,27 @@ func TestUnreadableBatchesArePassedOver(t *testing.T) {
 	}
 }
 
+func TestManyUnreadableBatchesAreToldOfBriefly(t *testing.T) {
+	s := newStepped(t, 1, nil)
+	s.turn()
+	s.mustCommit("g", 1)
+	for range 3 * passedTold {
+		data, err := batch.Build(batch.Options{}, batch.Record{Value: []byte("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)-1] ^= 1
+		s.log.put(0, data, true)
+	}
+	s.restart(nil)
+	s.turn()
+	s.mustHave("g", 1)
+	lines := s.lines.String()
+	if n := strings.Count(lines, "cannot be read"); n != passedTold || !strings.Contains(lines, fmt.Sprint("passed_over=", 3*passedTold)) {
+		t.Errorf("told %d times:\n%s", n, lines)
+	}
+}
+
 // Damage takes no group with it whose records are whole, wherever it lies.
 func TestDamagedRangesArePassedOver(t *testing.T) {
 	const groups = 40

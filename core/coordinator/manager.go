@@ -30,7 +30,7 @@ type Manager struct {
 	changed  chan struct{} // closed by the next Apply, and when a partition is served
 	served   map[int32]bool
 	creating *creation
-	troubles map[string]*trouble // by reason
+	troubles map[string]*rare // by reason
 }
 
 // view is the metadata as it was applied last.
@@ -50,7 +50,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	m := &Manager{cfg: cfg, deps: deps, led: make(map[int32]lead), changed: make(chan struct{}),
-		served: make(map[int32]bool), troubles: make(map[string]*trouble)}
+		served: make(map[int32]bool), troubles: make(map[string]*rare)}
 	m.view.Store(&view{})
 	exec := deps.Executor
 	if exec == nil {

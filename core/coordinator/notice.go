@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/brokerd/brokerd/core/group"
 	"github.com/brokerd/brokerd/core/model"
@@ -12,16 +13,32 @@ func (s *Shard) logOf(h *hosted) *slog.Logger {
 	return s.log.With("topic", model.OffsetsTopic, "partition", h.partition.Index, "leader_epoch", h.epoch)
 }
 
-// refused tells of writes that failed, of one partition now and then: a store that
-// is full refuses every one.
-func (s *Shard) refused(h *hosted, n *group.Notice) {
-	h.refusals++
-	now := s.clock.Now()
-	if !h.refusalsTold.IsZero() && now.Sub(h.refusalsTold) < troubleLogEvery {
-		return
+// rareEvery is how often a line of one kind is logged.
+const rareEvery = 10 * time.Second
+
+// rare keeps lines of one kind from filling the log: a store that fails concerns every
+// partition and every client.
+type rare struct {
+	logged time.Time
+	times  int // since then
+}
+
+// tell counts one more, and says whether to log it now, and for how many.
+func (r *rare) tell(now time.Time) (times int, log bool) {
+	r.times++
+	if !r.logged.IsZero() && now.Sub(r.logged) < rareEvery {
+		return 0, false
 	}
-	s.logOf(h).Warn("groups' records were not written", "group", n.Group, "times", h.refusals, "err", n.Err)
-	h.refusalsTold, h.refusals = now, 0
+	times = r.times
+	r.logged, r.times = now, 0
+	return times, true
+}
+
+// refused tells of writes that failed.
+func (s *Shard) refused(h *hosted, n *group.Notice) {
+	if times, log := s.refusals.tell(s.clock.Now()); log {
+		s.logOf(h).Warn("groups' records were not written", "group", n.Group, "times", times, "err", n.Err)
+	}
 }
 
 // notice tells the log, and who counts, what a machine has to say.

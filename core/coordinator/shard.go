@@ -73,11 +73,7 @@ type hosted struct {
 
 	load   loading
 	loaded bool
-	failed time.Time // when a load's failure was logged last
 	writes writing
-
-	refusalsTold time.Time // when a refused write was logged last
-	refusals     int       // since then
 }
 
 // timerKey names a timer of a shard.
@@ -118,6 +114,8 @@ type Shard struct {
 	loadQueue  []*hosted     // wait for one of them
 	held       []*hosted     // have writes, and wait for room
 	underway   map[int32]int // appends by partition, whoever asked for them
+	failures   rare          // of loads
+	refusals   rare          // of writes
 	stopping   bool
 }
 
