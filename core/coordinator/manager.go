@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/brokerd/brokerd/core/group"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
@@ -125,13 +124,6 @@ func (m *Manager) Loops() []*loop.Loop[Input] {
 		all[i] = s.loop
 	}
 	return all
-}
-
-// Settings gives the machines new settings.
-func (m *Manager) Settings(groups group.Settings) {
-	for _, s := range m.shards {
-		s.complete(Input{kind: inputSettings, settings: &groups})
-	}
 }
 
 // serves implements host.

@@ -26,18 +26,17 @@ const (
 
 // Input is what a shard can be stepped with. It is made by this package.
 type Input struct {
-	kind     inputKind
-	index    int32 // of the partition
-	lead     *lead
-	ask      *request
-	counted  chan<- group.Census // has room for one
-	hosted   *hosted
-	chunk    *chunk
-	append   *appending
-	result   model.Appended
-	topics   []string
-	settings *group.Settings
-	bytes    int
+	kind    inputKind
+	index   int32 // of the partition
+	lead    *lead
+	ask     *request
+	counted chan<- group.Census // has room for one
+	hosted  *hosted
+	chunk   *chunk
+	append  *appending
+	result  model.Appended
+	topics  []string
+	bytes   int
 }
 
 type inputKind int8
@@ -52,7 +51,6 @@ const (
 	inputAppended                  // result of append
 	inputDeleted                   // topics are gone
 	inputLimit                     // batches of the offsets topic have at most so many bytes
-	inputSettings                  // settings are new
 	inputStop                      // the broker stops
 )
 
@@ -186,8 +184,6 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.deleted(now, in.topics)
 	case inputLimit:
 		s.batchBytes = in.bytes
-	case inputSettings:
-		s.configure(now, *in.settings)
 	case inputStop:
 		s.stop(now)
 	}
@@ -292,14 +288,6 @@ func (s *Shard) fired(now time.Time, key timerKey) {
 func (s *Shard) deleted(now time.Time, topics []string) {
 	for _, h := range s.inOrder() {
 		s.step(now, h, &group.TopicsDeleted{Topics: topics})
-	}
-}
-
-// configure gives the machines new settings.
-func (s *Shard) configure(now time.Time, settings group.Settings) {
-	s.cfg.Groups = settings
-	for _, h := range s.inOrder() {
-		s.step(now, h, &group.Configure{Settings: settings})
 	}
 }
 
