@@ -147,3 +147,35 @@ func joinRequest(group string) *kmsg.JoinGroupRequest {
 	join.Protocols = append(join.Protocols, protocol)
 	return join
 }
+
+// TestGroupSettings: what is in force is what DescribeConfigs shows, and `brokerd dev`
+// has a first member wait for nobody unless it is told to.
+func TestGroupSettings(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args, env []string
+		want      map[string]string
+	}{
+		"as it is": {want: map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.retention.minutes": "10080", "group.max.size": "2147483647"}},
+		"by flags": {args: []string{"--set", "group.initial.rebalance.delay.ms=2s", "--set", "offsets.retention.minutes=3d"},
+			want: map[string]string{"group.initial.rebalance.delay.ms": "2000", "offsets.retention.minutes": "4320"}},
+		"by the environment": {env: []string{"BROKERD_GROUP_INITIAL_REBALANCE_DELAY_MS=1000", "BROKERD_GROUP_MAX_SIZE=7"},
+			want: map[string]string{"group.initial.rebalance.delay.ms": "1000", "group.max.size": "7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBrokerOn(t, t.TempDir(), tc.env, tc.args...)
+			configs, err := newAdmin(t, b.addr()).DescribeBrokerConfigs(testContext(t, startTimeout), 1)
+			if err != nil || configs[0].Err != nil {
+				t.Fatal(err, configs[0].Err)
+			}
+			got := map[string]string{}
+			for _, c := range configs[0].Configs {
+				got[c.Key] = c.MaybeValue()
+			}
+			for key, want := range tc.want {
+				if got[key] != want {
+					t.Errorf("%s is %q, want %q", key, got[key], want)
+				}
+			}
+		})
+	}
+}
