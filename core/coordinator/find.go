@@ -112,7 +112,9 @@ func (m *Manager) createNow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r := results[0]; r.Err != nil && !errors.Is(r.Err, model.ErrTopicExists) {
+	if r := results[0]; errors.Is(r.Err, model.ErrTopicExists) {
+		return nil // another broker was faster
+	} else if r.Err != nil {
 		return r.Err
 	}
 	m.deps.Logger.Info("made the topic of committed offsets", "topic", model.OffsetsTopic,

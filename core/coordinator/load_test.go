@@ -274,3 +274,25 @@ func TestDeletedTopics(t *testing.T) {
 		})
 	}
 }
+
+// FuzzDecode: whatever a log yields, decoding goes forward or says that it cannot.
+func FuzzDecode(f *testing.F) {
+	for _, codec := range []batch.Codec{batch.None, batch.Gzip, batch.Snappy, batch.LZ4, batch.Zstd} {
+		data, err := batch.Build(batch.Options{Codec: codec}, batch.Record{Key: []byte{0, 1, 0, 1, 'g', 0, 1, 't', 0, 0, 0, 0}, Value: []byte{0, 3}}, batch.Record{Key: []byte{0, 2}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		f.Add(append(data, data[:20]...))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := &chunk{}
+		c.decode(data)
+		if c.err == nil && len(data) > 0 && c.next == 0 {
+			t.Errorf("%d bytes lead nowhere", len(data))
+		}
+		if len(c.topics) > len(c.records) {
+			t.Errorf("%d topics in %d records", len(c.topics), len(c.records))
+		}
+	})
+}

@@ -185,7 +185,7 @@ func (s *Shard) handle(now time.Time, in *Input) {
 	case inputLimit:
 		s.batchBytes = in.bytes
 	case inputStop:
-		s.stop(now)
+		s.stopping = true // nothing more is taken; what is being written is waited for
 	}
 }
 
@@ -300,13 +300,7 @@ func (s *Shard) inOrder() []*hosted {
 	return out
 }
 
-// stop takes nothing more. What is being written is waited for.
-func (s *Shard) stop(now time.Time) {
-	s.stopping = true
-	s.endIdle(now)
-}
-
-// endIdle resigns the machines that write nothing.
+// endIdle resigns the machines that write nothing, when the broker stops.
 func (s *Shard) endIdle(now time.Time) {
 	for _, h := range s.inOrder() {
 		if h.writes.idle() {

@@ -75,7 +75,7 @@ func (s *Shard) send(now time.Time, h *hosted) {
 				w.held = true
 				s.held = append(s.held, h)
 			}
-			return
+			break
 		}
 		a, err := s.pack(h)
 		w.sent = append(w.sent, a)

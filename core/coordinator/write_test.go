@@ -119,11 +119,21 @@ func TestAllPartitionsTogetherKeepToTheShardsLimit(t *testing.T) {
 	if n := len(s.log.open); n != appendsMax {
 		t.Fatalf("%d appends are under way", n)
 	}
+	answered := func() (n int) {
+		for _, a := range answers {
+			n += a.times
+		}
+		return n
+	}
 	for len(s.log.open) > 0 {
+		before := answered()
 		done := s.log.open[0]
 		s.log.open = s.log.open[1:]
 		done(model.Appended{})
 		s.turn()
+		if answered() == before {
+			t.Fatal("nobody is told of an append that was answered")
+		}
 	}
 	for i, a := range answers {
 		if err := committed(a); err != nil {
@@ -291,8 +301,7 @@ func TestStop(t *testing.T) {
 	s.turn()
 	s.log.answer = func(model.Append) (model.Appended, bool) { return model.Appended{}, false }
 	writing := s.commit("g", 1)
-	s.turn()
-	s.Stop()
+	s.Stop() // in the same turn
 	s.turn()
 	shard := s.shards[0]
 	if writing.times != 0 || shard.Done() {
