@@ -27,6 +27,7 @@ func (b *Broker) newCoordinator(node *quorum.Node, manager *replica.Manager, inc
 	cfg.Topic = b.offsetsTopic()
 	cfg.Codec = batch.Codec(g.Codec)
 	cfg.Static = b.cfg.TopicDefaults()
+	b.metrics.Coordinator().Begin(coordinator.ReasonCreation, coordinator.ReasonWaiting, coordinator.ReasonLeader)
 	c, err := coordinator.New(cfg, coordinator.Deps{
 		Log: manager, Controller: node, Logger: b.log, Events: b.metrics.Coordinator(), Incarnation: incarnation,
 	})

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/brokerd/brokerd/core/group"
@@ -44,14 +45,15 @@ func (s *Shard) refused(h *hosted, n *group.Notice) {
 // notice tells the log, and who counts, what a machine has to say.
 func (s *Shard) notice(h *hosted, n *group.Notice) {
 	log := s.log.With("group", n.Group, "generation", n.Generation)
+	reason := strings.TrimSuffix(n.Text, ": ") // where a client gave none
 	switch n.Kind {
 	case group.NoticeRebalancing:
 		s.events.Rebalanced()
-		log.Info("group rebalances: "+n.Text, "members", n.Count)
+		log.Info("group rebalances", "members", n.Count, "reason", reason)
 	case group.NoticeStable:
 		log.Info("group is stable", "members", n.Count)
 	case group.NoticeRemoved:
-		log.Info("member removed: "+n.Text, "member", n.Member)
+		log.Info("member removed", "member", n.Member, "members", n.Count, "reason", reason)
 	case group.NoticeEmpty:
 		log.Info("group has no members any more")
 	case group.NoticeExpired:
@@ -64,7 +66,7 @@ func (s *Shard) notice(h *hosted, n *group.Notice) {
 		s.events.Refused()
 		s.refused(h, n)
 	case group.NoticePassedOver:
-		s.logOf(h).Error("a record of the offsets topic cannot be read; it is passed over: "+n.Text, "group", n.Group, "err", n.Err)
+		s.logOf(h).Error("records of the offsets topic cannot be read; they are passed over", "records", n.Count, "err", n.Err)
 	case group.NoticeLoaded:
 	}
 }

@@ -141,6 +141,15 @@ func (c Coordinator) Refused() { c.m.add(coordinatorRefused, 1) }
 // NotAvailable counts a client that was not told its group's coordinator.
 func (c Coordinator) NotAvailable(reason string) { c.m.add(coordinatorNotAvailable, 1, reason) }
 
+// Begin makes the numbers that alerts are about appear as 0.
+func (c Coordinator) Begin(reasons ...string) {
+	c.m.add(coordinatorFailedLoads, 0)
+	c.m.add(coordinatorRefused, 0)
+	for _, r := range reasons {
+		c.m.add(coordinatorNotAvailable, 0, r)
+	}
+}
+
 // Holds says how many groups there are in a state.
 func (c Coordinator) Holds(state string, groups int) {
 	c.m.set(coordinatorGroups, float64(groups), state)

@@ -128,6 +128,36 @@ func TestEventsAreCounted(t *testing.T) {
 	}
 }
 
+func TestCoordinatorCounts(t *testing.T) {
+	m := NewMetrics()
+	c := m.Coordinator()
+	c.Loaded(time.Second)
+	c.LoadFailed()
+	c.Rebalanced()
+	c.Committed(3)
+	c.Expired(2)
+	c.Refused()
+	c.NotAvailable("creation")
+	c.Holds("Stable", 7)
+	c.Members(21)
+	out := scrape(t, m)
+	for _, want := range []string{
+		`brokerd_coordinator_load_seconds_count 1`,
+		`brokerd_coordinator_failed_loads_total 1`,
+		`brokerd_coordinator_rebalances_total 1`,
+		`brokerd_coordinator_committed_offsets_total 3`,
+		`brokerd_coordinator_expired_offsets_total 2`,
+		`brokerd_coordinator_refused_writes_total 1`,
+		`brokerd_coordinator_not_available_total{reason="creation"} 1`,
+		`brokerd_coordinator_groups_count{state="Stable"} 7`,
+		`brokerd_coordinator_members_count 21`,
+	} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
 func TestLogger(t *testing.T) {
 	var b bytes.Buffer
 	l, err := NewLogger(&b, "warn", "json")
@@ -150,10 +180,12 @@ func TestLogger(t *testing.T) {
 func TestAlertsBeginAtZero(t *testing.T) {
 	m := NewMetrics()
 	m.Replica().Begin("main")
+	m.Coordinator().Begin("creation")
 	out := scrape(t, m)
 	for _, want := range []string{
 		replicaLost + `{topic="other"} 0`, replicaDamaged + `{topic="other"} 0`,
 		replicaFull + `{store="main"} 0`, replicaRefused + `{store="main"} 0`,
+		coordinatorNotAvailable + `{reason="creation"} 0`, coordinatorFailedLoads + ` 0`,
 	} {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("no %s", want)
