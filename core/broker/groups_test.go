@@ -7,6 +7,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/api"
 	"github.com/brokerd/brokerd/core/coordinator"
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -68,5 +69,28 @@ func TestTheOffsetsTopicDoesNotGrow(t *testing.T) {
 	}
 	if errs, err := c.CreatePartitions(t.Context(), []model.MorePartitions{{Topic: model.OffsetsTopic}}, false); err != nil || len(errs) != 1 || errs[0] == nil {
 		t.Errorf("%v, %v", errs, err)
+	}
+}
+
+func TestRetentionOfOffsetsIsWarnedOf(t *testing.T) {
+	for policy, want := range map[string]int{"": 1, "compact": 0, "delete": 1, "compact,delete": 1} {
+		d := image.NewDelta(&image.Image{}, 1)
+		records := []image.Record{&image.TopicRecord{ID: model.TopicID{1}, Name: model.OffsetsTopic, ReplicationFactorTarget: 1}}
+		if policy != "" {
+			records = append(records, &image.ConfigRecord{
+				Resource: model.Resource{Type: model.ResourceTopic, Name: model.OffsetsTopic}, Key: "cleanup.policy", Value: policy,
+			})
+		}
+		for _, r := range records {
+			if err := d.Apply(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := groupWarnings(d.Image(), nil); len(got) != want {
+			t.Errorf("policy %q: %q", policy, got)
+		}
+	}
+	if got := groupWarnings(&image.Image{}, nil); len(got) != 0 {
+		t.Errorf("without the topic: %q", got)
 	}
 }

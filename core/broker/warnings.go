@@ -7,6 +7,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/config"
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
 )
 
 // settingsWarnings are what an operator should read about the configuration.
@@ -59,6 +60,18 @@ func replicationWarnings(img *image.Image, cfg config.Config) []string {
 		out = append(out, fmt.Sprintf("default.replication.factor is %d here, but the cluster was founded with %d, which counts", cfg.Topics.ReplicationFactor, c.ReplicationFactorTarget))
 	}
 	return out
+}
+
+// groupWarnings are about settings under which committed offsets would be lost.
+func groupWarnings(img *image.Image, static map[string]string) []string {
+	if _, made := img.TopicByName(model.OffsetsTopic); !made {
+		return nil
+	}
+	c, err := img.TopicConfig(model.OffsetsTopic, static)
+	if err != nil || !c.CleanupPolicy.Delete {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s has cleanup.policy=delete, so that what groups have committed goes with its retention; set it to compact", model.OffsetsTopic)}
 }
 
 func belowTarget(t *image.Topic) bool {
