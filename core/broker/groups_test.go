@@ -75,7 +75,7 @@ func TestTheOffsetsTopicDoesNotGrow(t *testing.T) {
 func TestRetentionOfOffsetsIsWarnedOf(t *testing.T) {
 	for policy, want := range map[string]int{"": 1, "compact": 0, "delete": 1, "compact,delete": 1} {
 		d := image.NewDelta(&image.Image{}, 1)
-		records := []image.Record{&image.TopicRecord{ID: model.TopicID{1}, Name: model.OffsetsTopic, ReplicationFactorTarget: 1}}
+		records := []image.Record{&image.ClusterRecord{Cluster: image.Cluster{ID: "c", FeatureLevel: 1}}, &image.TopicRecord{ID: model.TopicID{1}, Name: model.OffsetsTopic, ReplicationFactorTarget: 1}}
 		if policy != "" {
 			records = append(records, &image.ConfigRecord{
 				Resource: model.Resource{Type: model.ResourceTopic, Name: model.OffsetsTopic}, Key: "cleanup.policy", Value: policy,
