@@ -183,6 +183,7 @@ func (s *simulation) lookOn() {
 	}
 	s.w.after(s.w.between(5*time.Millisecond, most), func() {
 		if s.broker.up {
+			s.unanswered()
 			s.lookAt(s.w.rand.IntN(len(s.consumers) + 1))
 		}
 		s.lookOn()

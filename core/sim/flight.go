@@ -14,9 +14,9 @@ type flight struct {
 	what     string
 	life     int // of the broker that the connection leads to
 	arrived  bool
-	over     bool // the client has its answer, or waits no more
-	sent     time.Time
-	answered bool // by the broker
+	over     bool          // the client has its answer, or waits no more
+	most     time.Duration // that the broker may take
+	answered bool          // by the broker
 	post     func()
 	lost     func()
 }
@@ -25,7 +25,7 @@ type flight struct {
 // the broker answered as it leaves, heard is the client when it comes in, and lost the
 // client that waits no more.
 func ask[A any](s *simulation, what string, delay, patience time.Duration, post func(*groups, func(A)), told, heard func(A), lost func()) *flight {
-	f := &flight{s: s, what: what, life: s.broker.life, sent: s.w.now, lost: lost}
+	f := &flight{s: s, what: what, life: s.broker.life, most: s.opts.Coordination.CommitTimeout + time.Second, lost: lost}
 	f.post = func() {
 		life := s.broker.life
 		post(s.broker.groups, func(a A) {
@@ -91,9 +91,12 @@ func (f *flight) drop() {
 }
 
 // unanswered looks for requests that the broker has had for too long.
-func (s *simulation) unanswered(most time.Duration) {
+func (s *simulation) unanswered() {
 	for f, since := range s.open {
-		if f.life == s.broker.life && s.w.now.Sub(since) > most {
+		switch {
+		case f.life != s.broker.life:
+			delete(s.open, f)
+		case s.w.now.Sub(since) > f.most:
 			s.check.violate("%s, which arrived at %s, is not answered", f.what, since.Sub(epoch))
 			return
 		}

@@ -75,9 +75,9 @@ func (m *member) again() time.Duration { return m.s.w.between(2*time.Millisecond
 
 // send is ask for a member: answers reach it while it is not stalled, and only in the
 // membership in which it asked.
-func send[A any](m *member, what string, delay, patience time.Duration, post func(*groups, func(A)), told, heard func(A), lost func()) {
+func send[A any](m *member, what string, delay, patience time.Duration, post func(*groups, func(A)), told, heard func(A), lost func()) *flight {
 	era := m.era
-	ask(m.s, what+" of "+m.name, delay, patience, post, told,
+	return ask(m.s, what+" of "+m.name, delay, patience, post, told,
 		func(a A) { m.now(era, func() { heard(a) }) },
 		func() { m.now(era, lost) })
 }
@@ -92,7 +92,7 @@ func (m *member) join() {
 		SessionTimeout: m.session, RebalanceTimeout: m.patience, AsksForID: m.instance == "" && !m.old,
 		SkipsAssignment: m.instance != "",
 	}
-	send(m, "join", m.delay(), 2*m.patience+m.s.opts.Coordination.InitialDelay+time.Second,
+	f := send(m, "join", m.delay(), 2*m.patience+m.s.opts.Coordination.InitialDelay+time.Second,
 		func(g *groups, done func(model.JoinedGroup)) { g.Join(context.Background(), q, done) },
 		func(a model.JoinedGroup) {
 			if a.Err == nil {
@@ -102,6 +102,7 @@ func (m *member) join() {
 		},
 		m.joined,
 		func() { m.do(m.again(), m.join) })
+	f.most += waitMax
 }
 
 func (m *member) joined(a model.JoinedGroup) {
@@ -150,7 +151,7 @@ func (m *member) assign(members []model.JoinedMember) []model.MemberAssignment {
 func (m *member) sync(assignments []model.MemberAssignment) {
 	q := model.SyncGroup{Group: m.group.name, Generation: m.generation, MemberID: m.id, InstanceID: m.instance, ProtocolType: "consumer", Protocol: "range", Assignments: assignments}
 	var c claim
-	send(m, "sync", m.delay(), m.patience+time.Second,
+	f := send(m, "sync", m.delay(), m.patience+time.Second,
 		func(g *groups, done func(model.SyncedGroup)) {
 			c = m.s.ledger.arrives(q.Group, q.Generation, q.MemberID)
 			g.Sync(context.Background(), q, done)
@@ -175,6 +176,7 @@ func (m *member) sync(assignments []model.MemberAssignment) {
 			m.position()
 		},
 		func() { m.do(m.again(), func() { m.sync(assignments) }) })
+	f.most += waitMax
 }
 
 // position fetches where to go on.

@@ -107,19 +107,22 @@ const mutantSeeds = "2000"
 
 // TestMutations compiles each mutation into a test binary of its own, and
 // expects TestSeeds to fail there with a violation.
-func TestMutations(t *testing.T) {
+func TestMutations(t *testing.T) { catch(t, mutations, "TestSeeds", "-seeds", mutantSeeds) }
+
+// catch expects a test of seeds to fail with every mutation.
+func catch(t *testing.T, mutations []mutation, test string, args ...string) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			out, err := runMutant(t, root, m)
+			out, err := runMutant(t, root, m, test, args...)
 			var exit *exec.ExitError
 			switch {
 			case err == nil:
-				t.Fatalf("survived %s seeds", mutantSeeds)
-			case !errors.As(err, &exit) || !strings.Contains(out, "--- FAIL: TestSeeds"):
+				t.Fatalf("survived %v", args)
+			case !errors.As(err, &exit) || !strings.Contains(out, "--- FAIL: "+test):
 				t.Fatalf("did not run: %v\n%s", err, out)
 			case !strings.Contains(out, "violated: ") && !strings.Contains(out, "panic: "):
 				t.Fatalf("failed without a violation:\n%s", out)
@@ -135,7 +138,7 @@ func TestMutations(t *testing.T) {
 }
 
 // runMutant builds this package's tests with one file replaced, and runs seeds.
-func runMutant(t *testing.T, root string, m mutation) (string, error) {
+func runMutant(t *testing.T, root string, m mutation, test string, args ...string) (string, error) {
 	t.Helper()
 	path := filepath.Join(root, m.file)
 	source, err := os.ReadFile(path)
@@ -160,7 +163,7 @@ func runMutant(t *testing.T, root string, m mutation) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", list, "-vet=off", "-run", "^TestSeeds$", "./core/sim", "-args", "-seeds", mutantSeeds)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-overlay", list, "-vet=off", "-run", "^" + test + "$", "./core/sim", "-args"}, args...)...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	return string(out), err

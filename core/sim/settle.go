@@ -15,8 +15,8 @@ const (
 	linger = 3 * time.Second
 	// calmFor is how long groups are watched to stay as they are.
 	calmFor = 1500 * time.Millisecond
-	// answerMax is longer than any request may wait.
-	answerMax = 30 * time.Second
+	// waitMax is what a request that waits for other members may take longer than others.
+	waitMax = 5 * time.Second
 )
 
 // healGroups ends what disturbs members: each process that runs is the only one of its
@@ -89,7 +89,6 @@ func (s *simulation) calm() {
 	s.runFor(calmFor)
 	s.undisturbed(before, "in calm")
 	s.describe()
-	s.unanswered(answerMax)
 }
 
 func (s *simulation) runFor(d time.Duration) {
