@@ -242,17 +242,16 @@ func (m *Machine) replace(now time.Time, in *Join, mem *member, id string, out *
 	fenced := fmt.Errorf("instance %q of group %q has joined anew: %w", mem.instance, g.id, model.ErrFencedInstanceID)
 	m.answerJoin(now, mem, model.JoinedGroup{Generation: -1, MemberID: mem.id, Err: fenced}, out)
 	m.answerSync(now, mem, model.SyncedGroup{Err: fenced}, out)
-	before := replacement{
-		member: mem, id: id, generation: g.generation, request: in.ID,
+	r := &replacement{member: mem, id: id, generation: g.generation, request: in.ID, before: before{
 		oldID: mem.id, oldLeader: g.leader, oldProtocols: mem.protocols, oldSession: mem.session, oldRebalance: mem.rebalance,
-	}
+	}}
 	unchanged := g.state == model.GroupStable && g.offersSame(mem, in.Protocols)
 	g.rename(mem, id)
 	mem.clientID, mem.clientHost, mem.fresh = in.ClientID, in.ClientHost, false
 	m.waitInJoin(in, mem, out)
 	m.alarms.set(&mem.alarm, now.Add(mem.session))
 	if unchanged && g.elect() == g.protocol {
-		m.write(now, g, []Record{g.record(now, nil)}, &before, out)
+		m.write(now, g, []Record{g.record(now, nil)}, r, out)
 		return
 	}
 	m.rebalance(now, g, "static member "+mem.instance+" came back: "+short(in.Reason), out)
@@ -281,7 +280,11 @@ type replacement struct {
 	id         string
 	generation int32
 	request    RequestID
+	before
+}
 
+// before is what a static member was before it came back.
+type before struct {
 	oldID, oldLeader         string
 	oldProtocols             []model.GroupProtocol
 	oldSession, oldRebalance time.Duration
@@ -294,15 +297,12 @@ func (r *replacement) stands() bool {
 }
 
 func (r *replacement) written(m *Machine, now time.Time, err error, out *Effects) {
-	if !r.stands() {
+	if err != nil {
+		r.undo(m, now, err, out)
 		return
 	}
 	mem, g := r.member, r.member.group
-	if err != nil {
-		r.fail(m, now, err, out)
-		g.rename(mem, r.oldID)
-		g.offer(mem, r.oldProtocols)
-		mem.session, mem.rebalance = r.oldSession, r.oldRebalance
+	if !r.stands() {
 		return
 	}
 	if !mem.join.waits || mem.join.id != r.request {
@@ -315,6 +315,23 @@ func (r *replacement) written(m *Machine, now time.Time, err error, out *Effects
 		a.Leader = r.oldLeader // so that it keeps what is assigned, rather than assign anew
 	}
 	m.answerJoin(now, mem, a, out)
+}
+
+// undo puts things back as they are in the log. Where the member has been replaced once
+// more, and that is refused too, this is what it goes back to.
+func (r *replacement) undo(m *Machine, now time.Time, err error, out *Effects) {
+	for _, w := range m.writes.queue {
+		if next, ok := w.outcome.(*replacement); ok && next.member == r.member && next.oldID == r.id {
+			next.before = r.before
+		}
+	}
+	if !r.stands() {
+		return
+	}
+	r.fail(m, now, err, out)
+	r.member.group.rename(r.member, r.oldID)
+	r.member.group.offer(r.member, r.oldProtocols)
+	r.member.session, r.member.rebalance = r.oldSession, r.oldRebalance
 }
 
 func (r *replacement) late(m *Machine, now time.Time, err error, out *Effects) bool {
