@@ -14,6 +14,7 @@ import (
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // recorded is a request as a real client sent it.
@@ -53,8 +54,10 @@ func recordings(t *testing.T) []recorded {
 }
 
 // goldenCluster is what the recorded requests are about.
-func goldenCluster(t *testing.T, key int16) *Handler {
+func goldenCluster(t *testing.T, r recorded) *Handler {
+	key := r.key
 	c := newCluster(t)
+	goldenGroups(t, c.groups, r)
 	c.topic("orders", self, self)
 	if c.topic("jt", self, self, self); key != wire.KeyCreatePartitions {
 		c.apply(&image.PartitionRecord{Partition: model.Partition{Topic: topicID("jt"), Index: 3}, Registration: image.Partition{
@@ -63,6 +66,29 @@ func goldenCluster(t *testing.T, key int16) *Handler {
 	return newHandler(c, func(_ *Config, d *Deps) {
 		d.Now = func() time.Time { return time.Date(2026, 11, 29, 22, 30, 0, 0, time.UTC) }
 	})
+}
+
+// goldenGroups has the groups of the recorded requests, with the members that leave.
+func goldenGroups(t *testing.T, g *coordinator, r recorded) {
+	for _, name := range []string{"crew", "jt"} {
+		switch g.offset(name, "orders", 0, 7); r.key {
+		case wire.KeyDeleteGroups, wire.KeyOffsetDelete: // they have no members any more
+		default:
+			g.stable(name)
+		}
+	}
+	if r.key != wire.KeyLeaveGroup {
+		return
+	}
+	req, err := wire.NewTable().Decode(wire.Header{Key: r.key, Version: r.ver}, r.body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave := req.(*kmsg.LeaveGroupRequest)
+	for _, m := range leave.Members {
+		leave.MemberID = m.MemberID
+	}
+	g.groups[leave.Group].Members[0].MemberID = leave.MemberID
 }
 
 // The codec reads what real clients write, and writes the same bytes again.
@@ -87,7 +113,7 @@ func TestRecordedRequestsAreAnswered(t *testing.T) {
 	want := answers(t)
 	var out strings.Builder
 	for i, r := range recordings(t) {
-		h := goldenCluster(t, r.key)
+		h := goldenCluster(t, r)
 		call := wire.Call{Header: wire.Header{Key: r.key, Version: r.ver, ClientID: r.client}, Body: r.body, From: wire.Peer{Listener: listener}}
 		reply := h.Begin(t.Context(), call)(t.Context())
 		if reply.Close || reply.Response == nil {
