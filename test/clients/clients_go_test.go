@@ -5,9 +5,10 @@ package clients
 func goClients() []client {
 	return []client{
 		{name: "franz-go", install: goDriver("franz-go")},
-		{name: "sarama", install: goDriver("sarama"), lacks: map[feature]string{
-			cooperative: "sarama's balance strategies are eager ones",
-		}},
+		// At the newest version of the protocol that it knows, and at the one that it speaks
+		// when it is told none, some years older.
+		{name: "sarama", install: goDriver("sarama")},
+		{name: "sarama-default", install: goDriver("sarama-default")},
 		{name: "kafka-go", install: goDriver("kafka-go"), lacks: map[feature]string{
 			idempotent:  "kafka-go's Writer has no idempotence",
 			cooperative: "kafka-go's group balancers are eager ones",

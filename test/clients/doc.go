@@ -26,6 +26,10 @@
 // With -bootstrap, cases that restart the broker are "not run". Run against Apache
 // Kafka it tells whether a failure is the broker's or the driver's.
 //
+// A client is added by a driver that does what is told below, its target in
+// scripts/tools, and a line in the list of its language with what it lacks. Run it
+// against Apache Kafka first.
+//
 // # Drivers
 //
 // A driver is a program: DRIVER... COMMAND key=value... It prints one JSON object a
@@ -49,6 +53,7 @@
 //	    {"event":"assigned","partitions":[0,1]}
 //	    Each record as above, and after each commit that was acknowledged:
 //	    {"event":"committed","partition":0,"offset":10}
+//	    A commit that a rebalance refused is repeated while it has the partition.
 //	    When stdin ends it leaves the group and exits. It may be killed.
 //	admin bootstrap= topic=
 //	    Does what the client's admin part can, reads back each change, and prints for

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/IBM/sarama"
 )
 
 // What members ask of their group's coordinator.
@@ -43,7 +45,8 @@ type library struct {
 func libraries() map[string]library {
 	return map[string]library{
 		"franz-go":           franz(),
-		"sarama":             saramaLibrary(),
+		"sarama":             saramaLibrary(sarama.MaxVersion),
+		"sarama-default":     saramaLibrary(sarama.DefaultVersion),
 		"kafka-go":           kafkaGo(),
 		"confluent-kafka-go": confluent(),
 		"kcat":               kcat(),

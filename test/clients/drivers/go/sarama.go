@@ -8,21 +8,27 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 )
 
-// saramaLibrary is sarama, at its newest protocol version.
-func saramaLibrary() library {
+// saramaLibrary is sarama, which speaks the protocol as of a version that it is told.
+func saramaLibrary(version sarama.KafkaVersion) library {
+	at := saramaAt{version}
 	return library{
 		version: moduleVersion("github.com/IBM/sarama"),
-		produce: saramaProduce, consume: saramaConsume, member: saramaMember, admin: saramaAdmin,
+		produce: at.produce, consume: at.consume, member: at.member, admin: at.administer,
 	}
 }
 
-func saramaConfig() *sarama.Config {
+// saramaAt is sarama at a version of the protocol.
+type saramaAt struct{ version sarama.KafkaVersion }
+
+func (at saramaAt) config() *sarama.Config {
 	c := sarama.NewConfig()
-	c.Version = sarama.MaxVersion
+	c.Version = at.version
 	c.ClientID = "brokerd-test"
 	return c
 }
@@ -46,8 +52,8 @@ func (p saramaPartitioner) Partition(m *sarama.ProducerMessage, n int32) (int32,
 // RequiresConsistency is sarama.Partitioner.
 func (saramaPartitioner) RequiresConsistency() bool { return true }
 
-func saramaProduce(_ context.Context, o options) error {
-	c := saramaConfig()
+func (at saramaAt) produce(_ context.Context, o options) error {
+	c := at.config()
 	if err := c.Producer.Compression.UnmarshalText([]byte(o.codec)); err != nil {
 		return err
 	}
@@ -75,8 +81,8 @@ func saramaProduce(_ context.Context, o options) error {
 	return p.SendMessages(all)
 }
 
-func saramaConsume(_ context.Context, o options, out *output) error {
-	c, err := sarama.NewConsumer([]string{o.bootstrap}, saramaConfig())
+func (at saramaAt) consume(_ context.Context, o options, out *output) error {
+	c, err := sarama.NewConsumer([]string{o.bootstrap}, at.config())
 	if err != nil {
 		return err
 	}
@@ -110,73 +116,101 @@ func saramaPrint(m *sarama.ConsumerMessage, out *output) {
 	out.record(m.Partition, m.Offset, m.Key, m.Value, headers, m.Timestamp.UnixMilli())
 }
 
-// saramaHandler is a member's work. Sessions are told of in full: a session is one
-// generation.
+// saramaHandler is a member's work. A claim is a partition that the member has: a
+// session is one generation, or all of them when rebalances are cooperative.
 type saramaHandler struct {
 	o     options
 	out   *output
 	admin sarama.ClusterAdmin
+
+	mu  sync.Mutex
+	has map[int32]bool
+}
+
+// saramaRetry is how soon a commit that was refused is tried again.
+const saramaRetry = 200 * time.Millisecond
+
+// change tells what the member has, now that it has or has lost a partition.
+func (h *saramaHandler) change(partition int32, has bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if has {
+		h.has[partition] = true
+	} else {
+		delete(h.has, partition)
+	}
+	h.out.assigned(h.has)
 }
 
 // Setup is sarama.ConsumerGroupHandler.
-func (h saramaHandler) Setup(s sarama.ConsumerGroupSession) error {
-	has := make(map[int32]bool)
-	for _, p := range s.Claims()[h.o.topic] {
-		has[p] = true
-	}
-	h.out.assigned(has)
-	return nil
-}
+func (h *saramaHandler) Setup(sarama.ConsumerGroupSession) error { return nil }
 
 // Cleanup is sarama.ConsumerGroupHandler.
-func (h saramaHandler) Cleanup(sarama.ConsumerGroupSession) error {
-	h.out.assigned(nil)
-	return nil
-}
+func (h *saramaHandler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
 // ConsumeClaim is sarama.ConsumerGroupHandler.
-func (h saramaHandler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+func (h *saramaHandler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	h.change(claim.Partition(), true)
+	defer h.change(claim.Partition(), false)
+	retry := time.NewTicker(saramaRetry)
+	defer retry.Stop()
+	next := int64(-1) // to be committed
 	for {
-		var last *sarama.ConsumerMessage
 		select {
-		case last = <-claim.Messages():
+		case m, ok := <-claim.Messages():
+			if !ok {
+				return nil // the claim is over
+			}
+			next = h.work(s, claim, m)
+		case <-retry.C:
 		case <-s.Context().Done():
 			return nil
 		}
-		if last == nil {
-			return nil // the claim is over
-		}
-		saramaPrint(last, h.out)
-		for len(claim.Messages()) > 0 {
-			m, ok := <-claim.Messages()
-			if !ok {
-				break
+		// A rebalance may have refused it.
+		if next >= 0 {
+			s.Commit()
+			if h.tellCommitted(claim.Partition()) >= next {
+				next = -1
 			}
-			saramaPrint(m, h.out)
-			last = m
 		}
-		s.MarkMessage(last, "")
-		s.Commit()
-		h.tellCommitted(last.Partition)
 	}
+}
+
+// work prints a message and those that are there behind it, and marks the last. It
+// returns what is then to be committed.
+func (h *saramaHandler) work(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, m *sarama.ConsumerMessage) int64 {
+	saramaPrint(m, h.out)
+	for len(claim.Messages()) > 0 {
+		another, ok := <-claim.Messages()
+		if !ok {
+			break
+		}
+		m = another
+		saramaPrint(m, h.out)
+	}
+	s.MarkMessage(m, "")
+	return m.Offset + 1
 }
 
 // tellCommitted prints what is committed: Commit has no answer, so that it is asked
-// for.
-func (h saramaHandler) tellCommitted(partition int32) {
+// for. It returns that, or -1.
+func (h *saramaHandler) tellCommitted(partition int32) int64 {
 	got, err := h.admin.ListConsumerGroupOffsets(h.o.group, map[string][]int32{h.o.topic: {partition}})
 	if err != nil {
 		logf("list offsets of the group: %v", err)
-		return
+		return -1
 	}
-	if b := got.GetBlock(h.o.topic, partition); b != nil && b.Err == sarama.ErrNoError && b.Offset >= 0 {
-		h.out.committed(partition, b.Offset)
+	b := got.GetBlock(h.o.topic, partition)
+	if b == nil || b.Err != sarama.ErrNoError || b.Offset < 0 {
+		return -1
 	}
+	h.out.committed(partition, b.Offset)
+	return b.Offset
 }
 
-func saramaMember(ctx context.Context, o options, out *output) error {
+func (at saramaAt) member(ctx context.Context, o options, out *output) error {
 	sarama.Logger = log.New(os.Stderr, "", log.LstdFlags)
-	c := saramaConfig()
+	c := at.config()
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Offsets.AutoCommit.Enable = false
 	c.Consumer.Return.Errors = true
@@ -184,6 +218,9 @@ func saramaMember(ctx context.Context, o options, out *output) error {
 	c.Consumer.Group.Heartbeat.Interval = heartbeatInterval
 	c.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
+	if o.cooperative {
+		c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	}
 	c.Consumer.Group.InstanceId = o.instance
 	client, err := sarama.NewClient([]string{o.bootstrap}, c)
 	if err != nil {
@@ -203,21 +240,22 @@ func saramaMember(ctx context.Context, o options, out *output) error {
 			logf("group: %v", err)
 		}
 	}()
+	h := &saramaHandler{o: o, out: out, admin: admin, has: make(map[int32]bool)}
 	for ctx.Err() == nil {
-		if err := g.Consume(ctx, []string{o.topic}, saramaHandler{o, out, admin}); err != nil {
+		if err := g.Consume(ctx, []string{o.topic}, h); err != nil {
 			logf("consume: %v", err)
 		}
 	}
 	return g.Close()
 }
 
-func saramaAdmin(ctx context.Context, o options, out *output) error {
-	a, err := sarama.NewClusterAdmin([]string{o.bootstrap}, saramaConfig())
+func (at saramaAt) administer(ctx context.Context, o options, out *output) error {
+	a, err := sarama.NewClusterAdmin([]string{o.bootstrap}, at.config())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = a.Close() }()
-	client, err := sarama.NewClient([]string{o.bootstrap}, saramaConfig())
+	client, err := sarama.NewClient([]string{o.bootstrap}, at.config())
 	if err != nil {
 		return err
 	}
@@ -242,7 +280,7 @@ func saramaAdmin(ctx context.Context, o options, out *output) error {
 	}
 	saramaTopics(a, &all)
 	saramaGroups(a, &all)
-	return all.run(ctx, o, out, saramaProduce)
+	return all.run(ctx, o, out, at.produce)
 }
 
 func saramaTopics(a sarama.ClusterAdmin, all *administrator) {
