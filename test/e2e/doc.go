@@ -4,9 +4,10 @@
 // It owns the harness that builds and starts a broker (broker_test.go), what
 // waits and asks (harness_test.go), the records that are sent, real ones from
 // package registries (data_test.go), the clients' drivers (clients_test.go,
-// load_test.go), and the stories: round trips of records, kills and restarts
-// under load, hostile clients, and outages that others met
-// (fieldreports_test.go). It never reaches into the broker: what it knows, a user
+// load_test.go), the members of groups and what is held against them
+// (members_test.go), and the stories: round trips of records, kills and restarts
+// under load and under groups, hostile clients, and outages that others met
+// (fieldreports_test.go, groups_fieldreports_test.go). It never reaches into the broker: what it knows, a user
 // can know.
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
