@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"testing"
@@ -139,6 +142,26 @@ func TestGroupErrors(t *testing.T) {
 		}
 		if got := ask[*kmsg.OffsetFetchResponse](t, h, 2, toFetchOffsets("crew", "orders")); got.ErrorCode != tc.fetch2 || len(got.Topics) != 0 {
 			t.Errorf("%v: fetch has %+v, want %d", tc.err, got, tc.fetch2)
+		}
+	}
+}
+
+// What no batch can hold is a client's doing: it is told so, and the broker's log is not
+// filled with a line for each partition.
+func TestTooLargeCommitIsNoFault(t *testing.T) {
+	for _, err := range []error{model.ErrMessageTooLarge, model.ErrRecordListTooLarge} {
+		c := newCluster(t)
+		c.topic("orders", self, self, self)
+		c.groups.err = fmt.Errorf("the group's record is too large to be written: %w", err)
+		h := newHandler(c)
+		var log bytes.Buffer
+		h.log = slog.New(slog.NewTextHandler(&log, nil))
+		req := toCommit("crew", map[string][]int32{"orders": {0, 1, 2}})
+		if got := commitCodes(ask[*kmsg.OffsetCommitResponse](t, h, 9, req)); !slices.Equal(got, []int16{-1, -1, -1}) {
+			t.Errorf("%v: codes are %v, want UNKNOWN_SERVER_ERROR of each", err, got)
+		}
+		if log.Len() > 0 {
+			t.Errorf("%v is logged: %s", err, log.String())
 		}
 	}
 }

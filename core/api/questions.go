@@ -162,7 +162,15 @@ func groupErr(err error) error {
 	return err
 }
 
-func (h *Handler) groupCode(err error) wire.Code { return h.code(groupErr(err)) }
+// groupCode is the code of a coordinator's error. What a client asked to be written and
+// no batch can hold is UNKNOWN_SERVER_ERROR, as in Kafka, yet no fault of ours: the
+// coordinator logs it, now and then.
+func (h *Handler) groupCode(err error) wire.Code {
+	if errors.Is(err, model.ErrMessageTooLarge) || errors.Is(err, model.ErrRecordListTooLarge) {
+		return wire.CodeUnknown
+	}
+	return h.code(groupErr(err))
+}
 
 func groupOperationsAll() []security.Operation {
 	return []security.Operation{security.OpRead, security.OpDelete, security.OpDescribe, security.OpDescribeConfigs, security.OpAlterConfigs}

@@ -114,14 +114,14 @@ func (w *write) ring(m *Machine, now time.Time, out *Effects) {
 }
 
 // refusal is what clients are told of a write's error: that it is worth coming back
-// here, or looking for another coordinator, or, of what never fits, neither. The error
-// itself is in the text alone, since clients know no other codes.
+// here, or looking for another coordinator. The error itself is in the text alone, since
+// clients know no other codes, but for what never fits, of which neither is true.
 func refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, model.ErrMessageTooLarge), errors.Is(err, model.ErrRecordListTooLarge):
-		return fmt.Errorf("the group's record is too large to be written: %s", err.Error())
+		return fmt.Errorf("the group's record is too large to be written: %w", err)
 	case errors.Is(err, model.ErrNotLeaderOrFollower), errors.Is(err, model.ErrStorage), errors.Is(err, model.ErrNotCoordinator):
 		return fmt.Errorf("write to the offsets topic: %s: %w", err.Error(), model.ErrNotCoordinator)
 	case errors.Is(err, model.ErrCoordinatorLoading):
