@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 )
@@ -224,11 +225,11 @@ func (s *simulation) troubleGroup(g *consumers) {
 	if len(alive) > 0 {
 		m = alive[s.w.rand.IntN(len(alive))]
 	}
-	switch n := s.w.rand.IntN(14); {
+	switch n := s.w.rand.IntN(16); {
 	case n < 2 && len(alive) < 5, m == nil && n < 7:
 		s.enter(g, "", 0)
-	case m == nil:
-		if n == 7 {
+	case m == nil && n < 11:
+		if n < 9 {
 			s.deleteGroup(g)
 		}
 	case n < 4:
@@ -253,6 +254,10 @@ func (s *simulation) troubleGroup(g *consumers) {
 	case n == 12:
 		s.deleteAudits(g)
 	case n == 13:
+		s.stopSoon()
+	case n == 14:
+		s.makeAnew()
+	case n == 15:
 		p := s.w.rand.IntN(len(g.quiet))
 		g.quiet[p] = !g.quiet[p]
 	}
@@ -285,9 +290,51 @@ func (s *simulation) moveAway() {
 }
 
 func (s *simulation) lead(index int32, leader model.NodeID) {
-	if err := s.broker.moveLeader(index, leader); err != nil {
-		s.check.violate("metadata: %v", err)
+	p := model.Partition{Topic: offsetsID, Index: index}
+	s.change(&image.PartitionChangeRecord{Partition: p, LeaderChange: true, Leader: leader})
+}
+
+func (s *simulation) change(records ...image.Record) {
+	if err := s.broker.change(records...); err != nil {
+		s.check.violate("%v", err)
 	}
+}
+
+// stopSoon stops the broker as SIGTERM does: what is being written may finish, for a
+// while.
+func (s *simulation) stopSoon() {
+	if !s.broker.up {
+		return
+	}
+	s.w.note("broker stops")
+	s.broker.groups.Stop()
+	life := s.broker.life
+	s.w.after(s.w.between(time.Millisecond, 300*time.Millisecond), func() {
+		if life == s.broker.life {
+			s.killBroker()
+		}
+	})
+}
+
+// makeAnew deletes the topic that nobody is subscribed to, and makes another of that
+// name. What was committed of the first goes, unless the broker does not hear of it;
+// what is committed from now on stays.
+func (s *simulation) makeAnew() {
+	old, ok := s.broker.img.TopicByName(auditTopic)
+	if !ok {
+		return
+	}
+	s.w.note("topic %s is deleted", auditTopic)
+	for _, g := range s.consumers {
+		s.ledger.attempted(s.ledger.of(g.name), []model.TopicPartition{{Topic: auditTopic}}, []int64{-1}, nil)
+	}
+	s.change(&image.TopicRemovalRecord{ID: old.ID, Name: old.Name})
+	id := old.ID
+	id[1]++
+	s.w.after(s.w.between(time.Millisecond, time.Second), func() {
+		s.w.note("topic %s is made anew", auditTopic)
+		s.change(topic(id, auditTopic, 1)...)
+	})
 }
 
 // deleteAudits removes an offset that no member needs.

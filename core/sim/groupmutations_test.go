@@ -96,5 +96,5 @@ var groupMutations = []mutation{
 
 // TestGroupMutations is TestMutations with groups.
 func TestGroupMutations(t *testing.T) {
-	catch(t, groupMutations, "TestGroupSeeds", "-groupseeds", "1500")
+	catch(t, groupMutations, "TestGroupSeeds", "-groupseeds", "1000")
 }

@@ -15,7 +15,7 @@ import (
 const auditTopic = "audit"
 
 var (
-	auditID   = model.TopicID{0x71}
+	auditID   = model.TopicID{0x71} // of the first topic of that name
 	offsetsID = model.TopicID{0x72}
 )
 
@@ -56,13 +56,13 @@ func (b *broker) newMemberID() string {
 
 func (g *groups) idle() bool { return g.exec.queued == 0 && g.log.appending == 0 }
 
-// moveLeader takes the leadership of a partition of the offsets topic away, with no
-// node, or gives it back. Each begins a new leader epoch.
-func (b *broker) moveLeader(index int32, leader model.NodeID) error {
+// change applies records of metadata.
+func (b *broker) change(records ...image.Record) error {
 	d := image.NewDelta(b.img, b.img.Offset+1)
-	change := &image.PartitionChangeRecord{Partition: model.Partition{Topic: offsetsID, Index: index}, LeaderChange: true, Leader: leader}
-	if err := d.Apply(change); err != nil {
-		return fmt.Errorf("move the leader of partition %d: %w", index, err)
+	for _, r := range records {
+		if err := d.Apply(r); err != nil {
+			return fmt.Errorf("change the metadata: %w", err)
+		}
 	}
 	b.img = d.Image()
 	if b.up {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var groupSeedsFlag = flag.Uint64("groupseeds", 600, "how many seeds TestGroupSeeds runs")
+var groupSeedsFlag = flag.Uint64("groupseeds", 300, "how many seeds TestGroupSeeds runs")
 
 // Floors of runs with groups: what each of them must have met, and what they must have
 // met on average; of the rest, one in ten.
