@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,19 +16,34 @@ import (
 )
 
 const (
-	numberTimeout   = 5 * time.Minute // of one number's process
-	numbersAtOnce   = 2
-	timeoutFactor   = 2      // what the suite's own limits are multiplied with
-	longestNumber   = "0184" // begins first, since it takes minutes
-	processTimedOut = "timed out"
+	numberTimeout = 15 * time.Minute // of one process
+	numbersAtOnce = 2
+	timeoutFactor = 2 // what the suite's own limits are multiplied with
 )
 
 // librdkafka runs librdkafka's own tests, each number in a process of its own, since
 // one that fails takes its process down. The subtests of a number that it would have
 // run after that are not seen.
-type librdkafka struct{}
+type librdkafka struct {
+	tests string // a regular expression of the tests that run; empty: all
+	flags []string
+	// pieces are the subtests of one test, each of which runs in a process of its own
+	// and counts by itself, so that none hides those behind it.
+	pieces librdkafkaPieces
+}
 
-func (librdkafka) run(ctx context.Context, s *session) (results, error) {
+type librdkafkaPieces struct {
+	test     string
+	subtests []string // names of functions
+}
+
+// librdkafkaJob is what one process runs.
+type librdkafkaJob struct {
+	number  string
+	subtest string // empty: all of the number's
+}
+
+func (l librdkafka) run(ctx context.Context, s *session) (results, error) {
 	src, err := s.toolPath("librdkafka")
 	if err != nil {
 		return nil, err
@@ -43,13 +57,18 @@ func (librdkafka) run(ctx context.Context, s *session) (results, error) {
 	if err != nil {
 		return nil, err
 	}
-	numbers, err := testNumbers(string(source), s.only)
+	only := l.tests
+	if s.only != "" {
+		only = s.only
+	}
+	numbers, err := testNumbers(string(source), only)
 	if err != nil {
 		return nil, err
 	}
-	todo := make(chan string, len(numbers))
-	for _, n := range numbers {
-		todo <- n
+	jobs := l.jobs(numbers, s.only)
+	todo := make(chan librdkafkaJob, len(jobs))
+	for _, j := range jobs {
+		todo <- j
 	}
 	close(todo)
 	all := results{}
@@ -57,8 +76,8 @@ func (librdkafka) run(ctx context.Context, s *session) (results, error) {
 	var workers sync.WaitGroup
 	for range numbersAtOnce {
 		workers.Go(func() {
-			for n := range todo {
-				one := librdkafkaNumber(ctx, s, tests, env, n)
+			for j := range todo {
+				one := l.process(ctx, s, tests, env, j)
 				mu.Lock()
 				for name, r := range one {
 					all[name] = r
@@ -117,34 +136,68 @@ func testNumbers(source, only string) ([]string, error) {
 		}
 	}
 	slices.Sort(all)
-	if i := slices.Index(all, longestNumber); i >= 0 {
-		all = slices.Insert(slices.Delete(all, i, i+1), 0, longestNumber)
+	for _, long := range []string{"0113", "0184"} { // they take minutes, so they begin first
+		if i := slices.Index(all, long); i >= 0 {
+			all = slices.Insert(slices.Delete(all, i, i+1), 0, long)
+		}
 	}
 	return all, nil
 }
 
-// librdkafkaNumber runs one number. A number whose turn did not come has no result.
-func librdkafkaNumber(ctx context.Context, s *session, dir string, env []string, number string) results {
+// jobs are the processes: the numbers, and the pieces that the pattern is of.
+func (l librdkafka) jobs(numbers []string, only string) []librdkafkaJob {
+	var all []librdkafkaJob
+	for _, n := range numbers {
+		if !strings.HasPrefix(l.pieces.test, n) {
+			all = append(all, librdkafkaJob{number: n})
+		}
+	}
+	for _, sub := range l.pieces.subtests {
+		if matched, _ := regexp.MatchString(only, l.pieces.test+"/"+sub); matched {
+			all = append(all, librdkafkaJob{l.pieces.test[:4], sub})
+		}
+	}
+	return all
+}
+
+// process runs one job. One whose turn did not come has no result.
+func (l librdkafka) process(ctx context.Context, s *session, dir string, env []string, j librdkafkaJob) results {
 	if ctx.Err() != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, numberTimeout, errors.New(processTimedOut))
+	ctx, cancel := context.WithTimeout(ctx, numberTimeout)
 	defer cancel()
-	path := filepath.Join(s.dir, number+".log")
+	path := filepath.Join(s.dir, j.number+j.subtest+".log")
 	log, err := os.Create(path)
 	if err != nil {
 		return nil
 	}
 	defer log.Close()
-	// -L: no local tests; -Q: quick; -E: none that disturbs its own sockets.
-	cmd := exec.CommandContext(ctx, "./test-runner", "-L", "-p1", "-Q", "-E")
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(append(os.Environ(), env...), "TESTS="+number), log, log
+	cmd := exec.CommandContext(ctx, "./test-runner", append([]string{"-L", "-p1"}, l.flags...)...) // -L: no local tests
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.Env = append(append(os.Environ(), env...), "TESTS="+j.number)
+	if j.subtest != "" {
+		cmd.Env = append(cmd.Env, "SUBTESTS="+j.subtest+":") // what comes next is the line
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	began := time.Now()
 	_ = cmd.Run() // the table in its output says how it ended
 	printed, _ := os.ReadFile(path)
-	return readTable(number, string(printed), ctx.Err() != nil, time.Since(began))
+	all := readTable(j.number, string(printed), ctx.Err() != nil, time.Since(began))
+	if j.subtest == "" {
+		return all
+	}
+	return pieceOf(all, l.pieces.test, j.subtest, string(printed))
+}
+
+// pieceOf names the result of a piece. A piece that printed nothing of itself did not
+// run, whatever the table says.
+func pieceOf(all results, test, subtest, printed string) results {
+	if !strings.Contains(printed, "[ "+subtest+":") {
+		return nil
+	}
+	return results{test + "/" + subtest: all[test]}
 }
 
 // readTable reads the table that the test runner prints last. A process that hung, or

@@ -159,6 +159,10 @@ func newSession(ctx context.Context, su suite, o options) (s *session, unlock fu
 	if err != nil {
 		return nil, nil, err
 	}
+	root := filepath.Dir(strings.TrimSpace(string(mod)))
+	if _, err := os.Stat(filepath.Join(root, "scripts", "tools")); err != nil {
+		return nil, nil, errors.New("run this inside brokerd's checkout")
+	}
 	cache := os.Getenv("BROKERD_CACHE")
 	if cache == "" {
 		home, err := os.UserHomeDir()
@@ -168,7 +172,7 @@ func newSession(ctx context.Context, su suite, o options) (s *session, unlock fu
 		cache = filepath.Join(home, ".cache", "brokerd")
 	}
 	runs := filepath.Join(cache, "suites")
-	s = &session{root: filepath.Dir(strings.TrimSpace(string(mod))), dir: filepath.Join(runs, su.name), only: o.only}
+	s = &session{root: root, dir: filepath.Join(runs, su.name), only: o.only}
 	if err := os.MkdirAll(runs, 0o755); err != nil {
 		return nil, nil, err
 	}

@@ -113,6 +113,7 @@ func TestReadTable(t *testing.T) {
 	}{
 		{"a table", table, false, "0045_a=PASS 0045_b=FAIL 0045_c_mock=SKIP"},
 		{"no table: it took its process down", "[0045_b_local / 0.1s] WARN: SKIPPING TEST\n[0045_c /  0.5s] === Running test 0045_c ===\n[0045_a /  0.5s] === Running test 0045_a ===\nAborted\n", false, "0045_a=FAIL"},
+		{"it hung after its table", table, true, "0045=TIMEOUT"},
 		{"no name either", "cannot load\n", false, "0045=FAIL"},
 		{"it hung", "[0045_a_long_one/  0.5s] === Running test 0045_a_long_one ===\n", true, "0045_a_long_one=TIMEOUT"},
 	} {
@@ -124,6 +125,24 @@ func TestReadTable(t *testing.T) {
 		if strings.Join(words, " ") != c.want {
 			t.Errorf("%s: %q, want %q", c.name, words, c.want)
 		}
+	}
+}
+
+// TestPieces: a piece counts under its own name, and only where it ran.
+func TestPieces(t *testing.T) {
+	l := librdkafka{pieces: librdkafkaPieces{"0081_admin", []string{"do_a", "do_ab"}}}
+	if got, want := fmt.Sprint(l.jobs([]string{"0018", "0081"}, "")), "[{0018 } {0081 do_a} {0081 do_ab}]"; got != want {
+		t.Errorf("jobs: %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(l.jobs(nil, "do_a$")), "[{0081 do_a}]"; got != want {
+		t.Errorf("jobs: %s, want %s", got, want)
+	}
+	all := results{"0081_admin": {passed, time.Second}}
+	if got := pieceOf(all, "0081_admin", "do_a", "[0081_admin / 0.1s] [ do_a:17: x: PASS (0.1s) ]"); got["0081_admin/do_a"].status != passed || len(got) != 1 {
+		t.Errorf("a piece that ran: %v", got)
+	}
+	if got := pieceOf(all, "0081_admin", "do_a", "[0081_admin / 0.1s] [ do_ab:17: x ]"); len(got) != 0 {
+		t.Errorf("a piece that did not run: %v", got)
 	}
 }
 
