@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"sync"
 	"time"
 
@@ -190,13 +191,20 @@ func moved(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID)
 }
 
+// cutOff reports whether an error is one of the way to a broker, which may be starting
+// again: the client looks for it by itself.
+func cutOff(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) || kgo.IsRetryableBrokerErr(err)
+}
+
 // fetchError says whether an error ends the command, and how.
 func (m *membership) fetchError(e kgo.FetchError) error {
 	var session *kgo.ErrGroupSession
 	if !errors.As(e.Err, &session) {
 		return m.s.fetchError(e, m.next[e.Partition])
 	}
-	if moved(session.Err) || kerr.IsRetriable(session.Err) {
+	if moved(session.Err) || kerr.IsRetriable(session.Err) || cutOff(session.Err) {
 		return nil
 	}
 	return groupError("consume as a member of", m.s.group, session.Err, "")

@@ -4,8 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"math"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -300,11 +305,14 @@ func TestGroupedPartition(t *testing.T) {
 	}
 }
 
-// A commit that a rebalance overtook is no end; what a client cannot mend is.
+// A commit that a rebalance overtook is no end, nor a broker that starts again; what a
+// client cannot mend is.
 func TestGroupSessionErrors(t *testing.T) {
 	m := &membership{s: &consuming{topic: "t", group: "g"}}
 	for err, ends := range map[error]bool{
 		kerr.RebalanceInProgress: false, kerr.IllegalGeneration: false, kerr.UnknownMemberID: false, kerr.NotCoordinator: false,
+		fmt.Errorf("unable to dial: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}): false,
+		io.ErrUnexpectedEOF:           false,
 		kerr.GroupAuthorizationFailed: true, kerr.FencedInstanceID: true, kerr.UnsupportedVersion: true,
 	} {
 		got := m.fetchError(kgo.FetchError{Err: &kgo.ErrGroupSession{Err: err}})
