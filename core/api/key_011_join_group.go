@@ -36,7 +36,7 @@ func (h *Handler) beginJoinGroup(ctx context.Context, from caller, req *kmsg.Joi
 		ProtocolType: req.ProtocolType, Protocols: make([]model.GroupProtocol, len(req.Protocols)),
 		SessionTimeout:   time.Duration(req.SessionTimeoutMillis) * time.Millisecond,
 		RebalanceTimeout: time.Duration(req.RebalanceTimeoutMillis) * time.Millisecond,
-		AsksForID:        req.Version >= knownIDJoinVersion && req.InstanceID == nil,
+		AsksForID:        req.Version >= knownIDJoinVersion && text(req.InstanceID) == "",
 		SkipsAssignment:  req.Version >= skipJoinVersion,
 		Reason:           text(req.Reason),
 	}
