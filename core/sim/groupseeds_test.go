@@ -12,7 +12,7 @@ var groupSeedsFlag = flag.Uint64("groupseeds", 300, "how many seeds TestGroupSee
 // met on average; of the rest, one in ten.
 const (
 	leastRebalances = 3
-	leastCommits    = 20 // offsets
+	leastCommits    = 10 // offsets
 	meanRebalances  = 8
 	meanCommits     = 100
 )
