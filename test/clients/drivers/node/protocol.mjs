@@ -142,8 +142,7 @@ export function expect (what, got, want) {
 
 const show = value => JSON.stringify(value, (_, v) => typeof v === 'bigint' ? `${v}n` : v)
 
-// Waits until get gives what is wanted: what a broker did may take a moment to be seen. An error of get counts as another
-// answer.
+// Waits until get gives what is wanted: what a broker did may take a moment to be seen.
 export async function eventually (what, get, want) {
   const deadline = Date.now() + PATIENCE_MS
   for (;;) {

@@ -3,6 +3,7 @@
 The protocol is told in doc.go of test/clients.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -178,8 +179,6 @@ def eventually(what, get, want):
 
 async def eventually_async(what, get, want):
     """The same for coroutines."""
-    import asyncio
-
     deadline = time.monotonic() + PATIENCE_S
     while True:
         got = await get()
