@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,23 @@ func TestEveryHelpHasAnExample(t *testing.T) {
 	}
 }
 
+// Names that anybody may choose do not reach into the terminal of who lists them.
+func TestTableIsPrintable(t *testing.T) {
+	var out strings.Builder
+	rows := [][]string{{"é\x1b[31m\tb\nc", "x"}, {strings.Repeat("l", longCell) + "\x07\xff", "y"}}
+	if err := writeTable(&out, []string{"group", "state"}, rows); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"GROUP  STATE", `é\x1b[31m\tb\nc  x`, strings.Repeat("l", longCell) + `\a\xff  y`}
+	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), "  ")
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("printed %q, want %q", lines, want)
+	}
+}
+
 func TestUsageMistakes(t *testing.T) {
 	for _, tc := range []struct {
 		args string
@@ -98,6 +116,8 @@ func TestUsageMistakes(t *testing.T) {
 		{"consume -t a -g b --offset 1", "--offset does not go with --group"},
 		{"consume -t a -g b --from-time 1h", "--from-time does not go with --group"},
 		{"consume -t a -g b -p 1", "-p does not go with --group"},
+		{"consume -t a --group=", "--group names no group"},
+		{"group list --state Stabel", "--state Stabel is none of Stable, "},
 		{"group describe", "name a group"},
 		{"group delete a", "there is nobody to ask, so add --yes"},
 		{"group reset-offsets a -t b", "give one of --to-earliest, --to-latest"},
@@ -107,6 +127,7 @@ func TestUsageMistakes(t *testing.T) {
 		{"group reset-offsets a -t b --to-earliest --execute --dry-run", "give --execute or --dry-run, not both"},
 		{"group reset-offsets a -t b --to-offset -1", "--to-offset -1 is negative"},
 		{"group reset-offsets a -t b:x --to-latest", `"x" is not the number of a partition`},
+		{"group reset-offsets a -t :0 --to-latest", `-t ":0" names no topic`},
 		{"group reset-offsets a -t b -t b:1 --to-latest", "-t names b twice"},
 		{"group reset-offsets a -t b --to-datetime 15m", "--to-datetime 15m is not a time like"},
 		{"group reset-offsets a -t b --by-duration soon", "--by-duration soon is not a duration like"},

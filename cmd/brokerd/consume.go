@@ -133,6 +133,10 @@ func parseMoment(text string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// stamp is a time as brokers are asked for it. No record is of before 1970, and negative
+// numbers mean something else.
+func stamp(t time.Time) int64 { return max(t.UnixMilli(), 0) }
+
 // span is what is asked of a partition: from an offset to its end when the
 // command started.
 type span struct{ from, end int64 }
@@ -203,7 +207,7 @@ func (s *consuming) spans(ctx context.Context, admin *kadm.Client) (map[int32]sp
 		if err != nil {
 			return nil, &usageError{err.Error()}
 		}
-		if byTime, err = admin.ListOffsetsAfterMilli(ctx, since.UnixMilli(), s.topic); err != nil {
+		if byTime, err = admin.ListOffsetsAfterMilli(ctx, stamp(since), s.topic); err != nil {
 			return nil, answerError("consume", s.topic, err, "")
 		}
 	}

@@ -28,6 +28,8 @@ const (
 // and its assignor which partitions are read.
 func (s *consuming) checkGroup(cmd *cobra.Command) error {
 	switch {
+	case s.group == "" && cmd.Flags().Changed("group"):
+		return usagef(cmd, "--group names no group") // a script's variable that is not set
 	case s.group == "":
 		return nil
 	case s.offset != "":

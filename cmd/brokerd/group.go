@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,9 @@ func newGroupList(c *console) *cobra.Command {
 			if err := checkOutput(cmd, format); err != nil {
 				return err
 			}
+			if err := checkStates(cmd, states); err != nil {
+				return err
+			}
 			admin, err := at.admin(cmd.Context())
 			if err != nil {
 				return err
@@ -125,6 +129,18 @@ func newGroupList(c *console) *cobra.Command {
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in these states: Stable, PreparingRebalance, CompletingRebalance, Empty, Dead")
 	outputFlag(cmd, &format)
 	return cmd
+}
+
+// checkStates refuses a state that no group is ever in. Those of groups of the other
+// protocols, that brokers of others have, are Assigning and Reconciling. (KIP-518)
+func checkStates(cmd *cobra.Command, states []string) error {
+	known := []string{"Stable", "PreparingRebalance", "CompletingRebalance", groupEmpty, groupDead, "Assigning", "Reconciling", "NotReady"}
+	for _, s := range states {
+		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, s) }) {
+			return usagef(cmd, "--state %s is none of %s", s, strings.Join(known[:5], ", "))
+		}
+	}
+	return nil
 }
 
 func orDash(s string) string {

@@ -305,6 +305,22 @@ func TestGroupedPartition(t *testing.T) {
 	}
 }
 
+func TestResetOfNoGroup(t *testing.T) {
+	code, _, errs := call(t, "", "group", "reset-offsets", "", "-t", "orders", "--to-latest")
+	if code != exitUsage || !strings.Contains(errs, "name a group") {
+		t.Errorf("code %d, %q", code, errs)
+	}
+}
+
+// Brokers take negative times for the ends of the log.
+func TestStampBefore1970(t *testing.T) {
+	for text, want := range map[string]int64{"0001-01-02": 0, "1969-12-31T23:59:59.999Z": 0, "1970-01-01T00:00:00.001Z": 1} {
+		if at, ok := parseMoment(text); !ok || stamp(at) != want {
+			t.Errorf("%s: %d, want %d", text, stamp(at), want)
+		}
+	}
+}
+
 // A commit that a rebalance overtook is no end, nor a broker that starts again; what a
 // client cannot mend is.
 func TestGroupSessionErrors(t *testing.T) {

@@ -53,6 +53,9 @@ group that does not exist is made by its first commit.`,
 		Args: oneArg("a group"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.hasOffset, s.hasShift = cmd.Flags().Changed("to-offset"), cmd.Flags().Changed("shift-by")
+			if args[0] == "" {
+				return usagef(cmd, "name a group") // a script's variable that is not set
+			}
 			if err := s.check(cmd); err != nil {
 				return err
 			}
@@ -103,6 +106,9 @@ func (s *resetting) check(cmd *cobra.Command) error {
 	s.partitions = make(map[string][]int32)
 	for _, t := range s.topics {
 		name, list, some := strings.Cut(t, ":")
+		if name == "" {
+			return usagef(cmd, "-t %q names no topic", t)
+		}
 		ids, before := s.partitions[name]
 		if before && (ids == nil || !some) {
 			return usagef(cmd, "-t names %s twice", name)
@@ -263,7 +269,7 @@ func (s *resetting) ends(ctx context.Context, admin *kadm.Client, topics []strin
 		return l, fmt.Errorf("list end offsets: %w", one(err))
 	}
 	if !s.since.IsZero() {
-		if l.stamped, err = admin.ListOffsetsAfterMilli(ctx, s.since.UnixMilli(), topics...); err != nil {
+		if l.stamped, err = admin.ListOffsetsAfterMilli(ctx, stamp(s.since), topics...); err != nil {
 			return l, fmt.Errorf("list offsets by time: %w", one(err))
 		}
 	}

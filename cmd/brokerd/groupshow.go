@@ -192,7 +192,7 @@ func (c *console) showGroup(g describedGroup) error {
 
 func (c *console) showGroupHead(g describedGroup) error {
 	_, err := fmt.Fprintf(c.out, "group        %s\nstate        %s\nassignor     %s\ncoordinator  %d\nmembers      %d\nlag          %d\n\n",
-		g.Group, g.State, orDash(g.Assignor), g.Coordinator, len(g.Members), g.Lag)
+		printable(g.Group), g.State, orDash(printable(g.Assignor)), g.Coordinator, len(g.Members), g.Lag)
 	return err
 }
 

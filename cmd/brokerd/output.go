@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -35,7 +38,13 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // writeTable writes rows under a header, without lines.
-func writeTable(w io.Writer, header []string, rows [][]string) error {
+func writeTable(w io.Writer, header []string, cells [][]string) error {
+	rows := make([][]string, len(cells))
+	for i := range cells {
+		for _, cell := range cells[i] {
+			rows[i] = append(rows[i], printable(cell))
+		}
+	}
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -59,6 +68,24 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 		return fmt.Errorf("write the table: %w", err)
 	}
 	return nil
+}
+
+// printable is text with what is no letter or sign written as Go writes it: names of
+// groups and clients are chosen by anybody, and must not move the cursor of who lists
+// them.
+func printable(text string) string {
+	var out strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if (r == utf8.RuneError && size == 1) || !unicode.IsPrint(r) {
+			quoted := strconv.Quote(text[:size])
+			out.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			out.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return out.String()
 }
 
 // longCell is more than a column is padded to.
