@@ -48,7 +48,7 @@ func suites() []suite {
 // a capability would hide those behind it.
 func librdkafkaMore() librdkafka {
 	return librdkafka{
-		tests: "^(0018|0019|0026|0045|0050|0061|0081|0089|0102|0113|0118|0122|0130|0132)_",
+		tests: "^(0018|0019|0026|0045|0050|0061|0081|0089|0102|0118|0122|0130|0132)_",
 		flags: []string{"-E"},
 		pieces: librdkafkaPieces{"0081_admin", []string{
 			"do_test_unclean_destroy", "do_test_CreateTopics", "do_test_DeleteTopics", "do_test_CreatePartitions",
