@@ -16,7 +16,9 @@
 // ID, or when it became empty. Writes are applied in the order of asking. A commit is
 // shown and acknowledged, and an assignment given out, when its write is durable; a write
 // that is refused changes nothing. Where that takes longer than Settings.CommitTimeout
-// clients are told to come again, while the write goes on.
+// clients are told to come again, while the write goes on. Who fetches what is being
+// committed waits as long as the one who commits: clients that do not await the answer
+// to a commit find it.
 //
 // Members in a rebalance, and those that were given an ID and have not joined, are in
 // memory alone. A machine that loads the log goes on with each group's last written

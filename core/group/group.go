@@ -45,10 +45,12 @@ type group struct {
 	offsets map[model.TopicPartition]committed
 	// underWay counts the writes under way that set or remove an offset.
 	underWay map[model.TopicPartition]int
-	writes   int  // under way
-	recorded bool // its metadata may be in the log
-	behind   bool // its metadata could not be written when it became empty
-	deleting bool // its end is on its way to the log
+	// committing is the last commit that is under way.
+	committing *commitment
+	writes     int  // under way
+	recorded   bool // its metadata may be in the log
+	behind     bool // its metadata could not be written when it became empty
+	deleting   bool // its end is on its way to the log
 }
 
 // member is one member.

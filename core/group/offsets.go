@@ -46,6 +46,7 @@ func (m *Machine) commit(now time.Time, in *Commit, out *Effects) {
 		c.group = m.addGroup(q.Group, now)
 	}
 	c.group.begin(c.keys)
+	c.group.committing = c
 	m.write(now, c.group, records, c, out)
 }
 
@@ -97,30 +98,48 @@ type commitment struct {
 	group   *group
 	request RequestID
 	waits   bool
+	fetches []*FetchOffsets // that wait with it
 	keys    []model.TopicPartition
 	values  []committed
 	errs    []error
 }
 
-func (c *commitment) written(_ *Machine, _ time.Time, err error, out *Effects) {
+func (c *commitment) written(m *Machine, _ time.Time, err error, out *Effects) {
 	c.group.end(c.keys)
+	if c.group.committing == c {
+		c.group.committing = nil
+	}
 	if err != nil {
-		c.abandon(err, out)
-		return
+		c.answer(model.CommittedOffsets{Err: err}, out)
+	} else {
+		for i := range c.keys {
+			c.group.offsets[c.keys[i]] = c.values[i]
+		}
+		c.answer(model.CommittedOffsets{Offsets: c.errs}, out)
 	}
-	for i := range c.keys {
-		c.group.offsets[c.keys[i]] = c.values[i]
-	}
-	c.answer(model.CommittedOffsets{Offsets: c.errs}, out)
+	c.show(m, out)
 }
 
-func (c *commitment) late(_ *Machine, _ time.Time, err error, out *Effects) bool {
-	c.abandon(err, out)
+func (c *commitment) late(m *Machine, _ time.Time, err error, out *Effects) bool {
+	c.answer(model.CommittedOffsets{Err: err}, out)
+	c.show(m, out)
 	return false
 }
 
 func (c *commitment) abandon(err error, out *Effects) {
 	c.answer(model.CommittedOffsets{Err: err}, out)
+	for _, in := range c.fetches {
+		refuse(in, err, out)
+	}
+	c.fetches = nil
+}
+
+// show answers the fetches that came after the commit.
+func (c *commitment) show(m *Machine, out *Effects) {
+	for _, in := range c.fetches {
+		m.showOffsets(in, out)
+	}
+	c.fetches = nil
 }
 
 func (c *commitment) answer(a model.CommittedOffsets, out *Effects) {
@@ -148,8 +167,26 @@ func (g *group) end(keys []model.TopicPartition) {
 	}
 }
 
-// fetchOffsets shows what is committed and durable.
+// fetchOffsets waits for what is being committed as long as the committing client does:
+// a client that does not wait for its commit's answer finds the commit, as where
+// requests of a connection are taken one after the other.
 func (m *Machine) fetchOffsets(in *FetchOffsets, out *Effects) {
+	g, ok := m.groups[in.Group]
+	if ok && g.committing != nil && g.committing.waits && g.touches(in) {
+		g.committing.fetches = append(g.committing.fetches, in)
+		return
+	}
+	m.showOffsets(in, out)
+}
+
+// touches reports whether something that is asked for is under way.
+func (g *group) touches(in *FetchOffsets) bool {
+	underWay := func(key model.TopicPartition) bool { return g.underWay[key] > 0 }
+	return in.All || slices.ContainsFunc(in.Partitions, underWay)
+}
+
+// showOffsets shows what is committed and durable.
+func (m *Machine) showOffsets(in *FetchOffsets, out *Effects) {
 	var offsets map[model.TopicPartition]committed
 	if g, ok := m.groups[in.Group]; ok {
 		offsets = g.offsets
