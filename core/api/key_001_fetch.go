@@ -116,8 +116,10 @@ func forgotten(req *kmsg.FetchRequest) []fetchKey {
 	return out
 }
 
-// read fetches every partition that exists and may be read. Errors do not wait
-// for records.
+// read fetches every partition that exists and may be read. Their errors do not wait
+// for records. What is not there, or may not be read, is told when the others are
+// answered, as in Kafka: a client keeps asking for a topic that was deleted until it
+// believes it, and would have its answers as fast as it can ask.
 func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 	f.topics = make([]*image.Topic, len(f.want))
 	f.got = make([]model.Fetched, len(f.want))
@@ -146,7 +148,6 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 		}
 		if err != nil {
 			f.got[i] = model.Fetched{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err}
-			ask.MaxWait = 0
 			continue
 		}
 		at = append(at, i)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/image"
@@ -105,7 +107,7 @@ func TestFetchErrors(t *testing.T) {
 			f.fill(t, model.Partition{Topic: id})
 			req := toFetch(strings.Fields(c.of)...)
 			req.MinBytes, req.MaxWaitMillis = 1<<20, 60_000 // an error does not wait
-			if !strings.Contains(c.want, "!") {
+			if strings.Contains(c.want, "+") {
 				req.MinBytes = 1
 			}
 			if c.change != nil {
@@ -180,6 +182,25 @@ func TestFetchWaits(t *testing.T) {
 	if s := <-got; s != "orders-0+" {
 		t.Fatalf("got %q", s)
 	}
+}
+
+// A topic that is not there does not keep the fetch of another one from waiting: a
+// client of both would ask without a pause until it gives the topic up.
+func TestFetchWaitsBesideAnUnknownTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.topic("orders", self)
+		h := newHandler(c)
+		for of, want := range map[string]time.Duration{"orders-0 gone-0": 500 * time.Millisecond, "gone-0": 0, "orders-0 orders-9": 500 * time.Millisecond} {
+			req := toFetch(strings.Fields(of)...)
+			req.MinBytes, req.MaxWaitMillis = 1, 500
+			began := time.Now()
+			resp := ask[*kmsg.FetchResponse](t, h, 12, req)
+			if took := time.Since(began); took != want || !strings.Contains(answered(resp), "!3") {
+				t.Errorf("%s: %s in %s, want an error in %s", of, answered(resp), took, want)
+			}
+		}
+	})
 }
 
 func TestFetchIsolation(t *testing.T) {
