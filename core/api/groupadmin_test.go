@@ -33,6 +33,9 @@ func TestDescribeGroups(t *testing.T) {
 				t.Errorf("version %d, group %s: %s, want %s (%+v)", tc.version, req.Groups[i], s, tc.want[i], g)
 			}
 		}
+		if first, again := got.Groups[0].Members, got.Groups[3].Members; len(again) != len(first) {
+			t.Errorf("version %d: %d members, and %d where the group is named again", tc.version, len(first), len(again))
+		}
 		m := got.Groups[0].Members[0]
 		if got.Groups[0].ProtocolType != "consumer" || got.Groups[0].Protocol != "range" || m.MemberID != "m-1" || (m.InstanceID != nil) != (tc.version >= 4) ||
 			m.ClientID != "c" || m.ClientHost != "/192.0.2.9" || string(m.ProtocolMetadata) != "md" || string(m.MemberAssignment) != "as" {
@@ -50,6 +53,54 @@ func TestDescribeGroups(t *testing.T) {
 	c.groups.err = model.ErrCoordinatorLoading
 	if got := ask[*kmsg.DescribeGroupsResponse](t, h, 6, req); got.Groups[0].ErrorCode != 14 {
 		t.Errorf("loading: %+v", got.Groups[0])
+	}
+}
+
+// TestRepeatedGroups: a group is asked about once by a request, however often that names
+// it. What is known of a group may be large, and its name is a few bytes.
+func TestRepeatedGroups(t *testing.T) {
+	c := newCluster(t)
+	c.topic("orders", self)
+	c.groups.stable("crew")
+	c.groups.stable("other")
+	h := newHandler(c)
+	names := []string{"crew", "other", "crew", "crew", "other"}
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups = names
+	consumers := kmsg.NewPtrConsumerGroupDescribeRequest()
+	consumers.Groups = names
+	fetch := kmsg.NewPtrOffsetFetchRequest()
+	for _, name := range names {
+		fetch.Groups = append(fetch.Groups, toFetchOffsets(name).Groups[0])
+	}
+	for _, tc := range []struct {
+		req   kmsg.Request
+		shown func(kmsg.Response) []string
+	}{
+		{describe, func(r kmsg.Response) (names []string) {
+			for _, g := range r.(*kmsg.DescribeGroupsResponse).Groups {
+				names = append(names, fmt.Sprint(g.Group, len(g.Members)))
+			}
+			return names
+		}},
+		{consumers, func(r kmsg.Response) (names []string) {
+			for _, g := range r.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+				names = append(names, fmt.Sprint(g.Group, g.ErrorCode/69))
+			}
+			return names
+		}},
+		{fetch, func(r kmsg.Response) (names []string) {
+			for _, g := range r.(*kmsg.OffsetFetchResponse).Groups {
+				names = append(names, fmt.Sprint(g.Group, len(g.Topics)))
+			}
+			return names
+		}},
+	} {
+		c.groups.asked = nil
+		got := tc.shown(ask[kmsg.Response](t, h, tc.req.MaxVersion(), tc.req))
+		if want := []string{"crew1", "other1", "crew1", "crew1", "other1"}; !slices.Equal(got, want) || len(c.groups.asked) != 2 {
+			t.Errorf("%T: %q, want %q; asked %v", tc.req, got, want, c.groups.asked)
+		}
 	}
 }
 

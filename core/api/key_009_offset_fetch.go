@@ -31,6 +31,8 @@ type fetchedGroup struct {
 	out kmsg.OffsetFetchResponseGroup
 	err error // about the group: it was not asked
 	all bool
+	// same is an earlier one that asks for all of the same group: its answer is this one's.
+	same *fetchedGroup
 }
 
 func (h *Handler) beginOffsetFetch(ctx context.Context, from caller, req *kmsg.OffsetFetchRequest) wire.Answer {
@@ -39,14 +41,25 @@ func (h *Handler) beginOffsetFetch(ctx context.Context, from caller, req *kmsg.O
 		groups = []kmsg.OffsetFetchRequestGroup{oneGroup(req)}
 	}
 	begun := make([]fetchedGroup, len(groups))
+	whole := make(map[string]*fetchedGroup) // by group, who asks for all of it
 	g := gather[model.FetchedOffsets](len(groups))
 	for i := range groups {
+		if groups[i].Topics == nil {
+			if begun[i].same = whole[groups[i].Group]; begun[i].same != nil {
+				continue
+			}
+			whole[groups[i].Group] = &begun[i]
+		}
 		if q, ask := h.beginFetchGroup(ctx, from, req.Version, img, &groups[i], &begun[i]); ask {
 			g.ask(i, func(done func(model.FetchedOffsets)) { h.deps.Groups.FetchOffsets(ctx, q, done) })
 		}
 	}
 	return g.seal("a fetch of offsets", func(ctx context.Context, answers []model.FetchedOffsets) kmsg.Response {
 		for i := range begun {
+			if begun[i].same != nil {
+				begun[i].out = begun[i].same.out
+				continue
+			}
 			h.endFetchGroup(ctx, from, req.Version, &begun[i], answers[i])
 		}
 		resp := kmsg.NewPtrOffsetFetchResponse()

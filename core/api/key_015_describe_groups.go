@@ -19,34 +19,44 @@ import (
 const notFoundDescribeVersion = 6
 
 func (h *Handler) beginDescribeGroups(ctx context.Context, from caller, req *kmsg.DescribeGroupsRequest) wire.Answer {
-	return h.describeEach(ctx, from, req.Groups, func(int) error { return nil }, func(ctx context.Context, all []model.DescribedGroup) kmsg.Response {
-		resp := kmsg.NewPtrDescribeGroupsResponse()
-		resp.Groups = make([]kmsg.DescribeGroupsResponseGroup, len(all))
-		for i, g := range all {
-			resp.Groups[i] = h.describedGroup(req.Version, req.Groups[i], g)
-			if req.IncludeAuthorizedOperations && resp.Groups[i].ErrorCode == wire.CodeNone {
-				resp.Groups[i].AuthorizedOperations = h.groupOperations(ctx, from, req.Groups[i])
-			}
+	show := func(ctx context.Context, group string, a model.DescribedGroup) kmsg.DescribeGroupsResponseGroup {
+		out := h.describedGroup(req.Version, group, a)
+		if req.IncludeAuthorizedOperations && out.ErrorCode == wire.CodeNone {
+			out.AuthorizedOperations = h.groupOperations(ctx, from, group)
 		}
+		return out
+	}
+	return describeEach(ctx, h, from, req.Groups, show, func(groups []kmsg.DescribeGroupsResponseGroup) kmsg.Response {
+		resp := kmsg.NewPtrDescribeGroupsResponse()
+		resp.Groups = groups
 		return resp
 	})
 }
 
-// describeEach asks about every group that may be described and that refuse has
-// nothing against.
-func (h *Handler) describeEach(ctx context.Context, from caller, groups []string, refuse func(i int) error, respond func(context.Context, []model.DescribedGroup) kmsg.Response) wire.Answer {
-	g := gather[model.DescribedGroup](len(groups))
-	for i, group := range groups {
-		switch err := refuse(i); {
-		case !h.mayGroup(ctx, from, security.OpDescribe, group):
+// describeEach asks about every group that may be described. One that is named again is
+// asked about and shown once, and what is shown of it is shared: it may be much more than
+// its name.
+func describeEach[R any](ctx context.Context, h *Handler, from caller, groups []string, show func(context.Context, string, model.DescribedGroup) R, respond func([]R) kmsg.Response) wire.Answer {
+	distinct := once(groups)
+	g := gather[model.DescribedGroup](len(distinct))
+	for i, group := range distinct {
+		if !h.mayGroup(ctx, from, security.OpDescribe, group) {
 			g.answers[i].Err = model.ErrGroupAuthorization
-		case err != nil:
-			g.answers[i].Err = err
-		default:
-			g.ask(i, func(done func(model.DescribedGroup)) { h.deps.Groups.Describe(ctx, group, done) })
+			continue
 		}
+		g.ask(i, func(done func(model.DescribedGroup)) { h.deps.Groups.Describe(ctx, group, done) })
 	}
-	return g.seal("a description", respond)
+	return g.seal("a description", func(ctx context.Context, all []model.DescribedGroup) kmsg.Response {
+		shown := make(map[string]R, len(distinct))
+		for i, group := range distinct {
+			shown[group] = show(ctx, group, all[i])
+		}
+		out := make([]R, len(groups))
+		for i, group := range groups {
+			out[i] = shown[group]
+		}
+		return respond(out)
+	})
 }
 
 func (h *Handler) describedGroup(version int16, group string, a model.DescribedGroup) kmsg.DescribeGroupsResponseGroup {

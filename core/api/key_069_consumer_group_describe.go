@@ -16,25 +16,19 @@ import (
 )
 
 func (h *Handler) beginConsumerGroupDescribe(ctx context.Context, from caller, req *kmsg.ConsumerGroupDescribeRequest) wire.Answer {
-	named := func(i int) error {
-		if req.Groups[i] == "" {
-			return model.ErrInvalidGroupID
-		}
-		return nil
-	}
-	return h.describeEach(ctx, from, req.Groups, named, func(_ context.Context, all []model.DescribedGroup) kmsg.Response {
+	return describeEach(ctx, h, from, req.Groups, h.notConsumerGroup, func(groups []kmsg.ConsumerGroupDescribeResponseGroup) kmsg.Response {
 		resp := kmsg.NewPtrConsumerGroupDescribeResponse()
-		for i, g := range all {
-			resp.Groups = append(resp.Groups, h.notConsumerGroup(req.Groups[i], g))
-		}
+		resp.Groups = groups
 		return resp
 	})
 }
 
-func (h *Handler) notConsumerGroup(group string, a model.DescribedGroup) kmsg.ConsumerGroupDescribeResponseGroup {
+func (h *Handler) notConsumerGroup(_ context.Context, group string, a model.DescribedGroup) kmsg.ConsumerGroupDescribeResponseGroup {
 	out := kmsg.NewConsumerGroupDescribeResponseGroup()
 	out.Group = group
 	switch {
+	case group == "" && !errors.Is(a.Err, model.ErrGroupAuthorization):
+		out.ErrorCode = h.code(model.ErrInvalidGroupID)
 	case a.Err == nil:
 		why := fmt.Sprintf("Group %s is not a consumer group.", group)
 		out.ErrorCode, out.ErrorMessage = h.code(model.ErrGroupIDNotFound), &why
