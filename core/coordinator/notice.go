@@ -35,16 +35,28 @@ func (r *rare) tell(now time.Time) (times int, log bool) {
 	return times, true
 }
 
+// nameMax is how much of a group's name is logged: it may have 32 KiB, a line for each
+// of what its members do, and comes from anybody.
+const nameMax = 249
+
+// named is a group's name in the log.
+func named(group string) string {
+	if len(group) <= nameMax {
+		return group
+	}
+	return group[:nameMax] + "..."
+}
+
 // refused tells of writes that failed.
 func (s *Shard) refused(h *hosted, n *group.Notice) {
 	if times, log := s.refusals.tell(s.clock.Now()); log {
-		s.logOf(h).Warn("groups' records were not written", "group", n.Group, "times", times, "err", n.Err)
+		s.logOf(h).Warn("groups' records were not written", "group", named(n.Group), "times", times, "err", n.Err)
 	}
 }
 
 // notice tells the log, and who counts, what a machine has to say.
 func (s *Shard) notice(h *hosted, n *group.Notice) {
-	log := s.log.With("group", n.Group, "generation", n.Generation)
+	log := s.log.With("group", named(n.Group), "generation", n.Generation)
 	reason := strings.TrimSuffix(n.Text, ": ") // where a client gave none
 	switch n.Kind {
 	case group.NoticeRebalancing:

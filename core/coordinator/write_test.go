@@ -168,6 +168,19 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
+// A name from a client does not fill the log.
+func TestLongNamesAreCut(t *testing.T) {
+	s := newStepped(t, 1, nil)
+	s.turn()
+	s.log.answer = func(model.Append) (model.Appended, bool) { return model.Appended{Err: errRefused, Refused: true}, true }
+	name := strings.Repeat("g", 32000)
+	s.commit(name, 1)
+	s.turn()
+	if lines := s.lines.String(); strings.Contains(lines, name) || !strings.Contains(lines, "group="+name[:nameMax]+"...") {
+		t.Errorf("logged: %.400s", lines)
+	}
+}
+
 // An answer that overtakes earlier ones is not told before them.
 func TestAnswersAreToldInOrder(t *testing.T) {
 	s := newStepped(t, 1, nil)
