@@ -131,12 +131,15 @@ func (s *Shard) tellProgress(now time.Time, h *hosted) {
 	}
 }
 
-// loadFailed tells the machine, which asks again.
+// loadFailed tells the machine, which asks again. A log that is being opened, as all are
+// when a broker starts, is no failure.
 func (s *Shard) loadFailed(now time.Time, h *hosted, err error) {
 	h.load.active = false
-	s.events.LoadFailed()
-	if times, log := s.failures.tell(now); log {
-		s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "times", times, "err", err)
+	if !errors.Is(err, model.ErrNotLeaderOrFollower) {
+		s.events.LoadFailed()
+		if times, log := s.failures.tell(now); log {
+			s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "times", times, "err", err)
+		}
 	}
 	s.step(now, h, &group.Loaded{Gen: h.load.gen, Err: err})
 }
