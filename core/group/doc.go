@@ -46,7 +46,9 @@
 //     themselves.
 //   - The generation of a group rises with each rebalance. Requests of another one are
 //     refused, and an assignment goes only to members of the generation it is for.
-//   - An instance ID has one member at most; who used it before is fenced.
+//   - An instance ID has one member at most; who used it before is fenced. Where the log
+//     may lack its last member ID, which was given in a rebalance that the coordinator did
+//     not outlive, whoever uses another than the log's is told to join anew.
 //   - What a group that is Stable or Empty is, is what it would be loaded as.
 //   - Nothing expires that a member reads or that a rebalance may give to one.
 //
@@ -59,8 +61,10 @@
 // back to a full group is let in; one that comes back subscribed to other topics makes
 // the group rebalance. An offset that was committed after its group became empty is kept
 // for its retention from then. A request that its own repeat has overtaken is answered,
-// with REBALANCE_IN_PROGRESS. An error of the log that has no other meaning to clients is
-// COORDINATOR_NOT_AVAILABLE, never UNKNOWN_SERVER_ERROR.
+// with REBALANCE_IN_PROGRESS. Who was given an ID and leaves before joining makes nobody
+// rebalance. A static member's ID that was lost with the coordinator is UNKNOWN_MEMBER_ID,
+// not FENCED_INSTANCE_ID, with which a consumer ends. An error of the log that has no other
+// meaning to clients is COORDINATOR_NOT_AVAILABLE, never UNKNOWN_SERVER_ERROR.
 //
 // Sources: KIP-62 (sessions and rebalances), KIP-134 (the initial delay), KIP-211
 // (expiry), KIP-345 (static members), KIP-389 (group.max.size), KIP-394

@@ -17,6 +17,7 @@ type group struct {
 	since int64 // when it came to that state, in milliseconds; -1: an old record does not say
 
 	generation   int32
+	loadedAt     int32  // its generation when it was loaded
 	protocolType string // "": it has never had a member
 	protocol     string // chosen for the generation
 	leader       string
@@ -65,9 +66,12 @@ type member struct {
 	rebalance  time.Duration
 	assignment []byte
 
-	join   request
-	sync   request
-	fresh  bool // it has never been answered a Join
+	join  request
+	sync  request
+	fresh bool // it has never been answered a Join
+	// loaded: it is as the log has it, and has not been heard of since. The log may lack
+	// an ID that it was given in a rebalance.
+	loaded bool
 	synced bool // it has asked for its assignment
 	alarm  alarm
 }
@@ -166,7 +170,7 @@ func (g *group) rename(mem *member, id string) {
 	if g.leader == mem.id {
 		g.leader = id
 	}
-	mem.id = id
+	mem.id, mem.loaded = id, false
 	g.byID[id] = mem
 }
 
@@ -257,22 +261,36 @@ func (g *group) subscribe() {
 	g.subscribed, g.readable = topics, true
 }
 
-// check finds the member that a request is from.
-func (g *group) check(id, instance string) (*member, error) {
+// noGeneration is of a request that says nothing of the sender's generation.
+const noGeneration = -1
+
+// check finds the member that a request is from. generation is what it believes in.
+func (g *group) check(id, instance string, generation int32) (*member, error) {
 	if instance != "" {
 		mem, ok := g.static[instance]
 		if !ok {
 			return nil, fmt.Errorf("group %q has no instance %q: %w", g.id, instance, model.ErrUnknownMemberID)
 		}
 		if mem.id != id {
-			return nil, fmt.Errorf("instance %q of group %q is another member now: %w", instance, g.id, model.ErrFencedInstanceID)
+			return nil, g.mistaken(mem, generation)
 		}
 	}
 	mem, ok := g.byID[id]
 	if !ok {
 		return nil, fmt.Errorf("group %q has no member %q: %w", g.id, id, model.ErrUnknownMemberID)
 	}
+	mem.loaded = false
 	return mem, nil
+}
+
+// mistaken is for who uses an instance ID with a member ID that is not its. That is
+// fenced, which clients take as final, unless it may be the later one: given in a
+// rebalance, and lost with the coordinator that gave it. Then it is to join anew.
+func (g *group) mistaken(mem *member, generation int32) error {
+	if mem.loaded && (generation == noGeneration || generation > g.loadedAt) {
+		return fmt.Errorf("group %q does not know this member ID of instance %q: %w", g.id, mem.instance, model.ErrUnknownMemberID)
+	}
+	return fmt.Errorf("instance %q of group %q is another member now: %w", mem.instance, g.id, model.ErrFencedInstanceID)
 }
 
 // forgetMembership makes it a group that has offsets and nothing else.

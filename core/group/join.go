@@ -159,7 +159,7 @@ func (m *Machine) joinKnown(now time.Time, in *Join, g *group, out *Effects) {
 		m.addMember(now, in, g, in.MemberID, out)
 		return
 	}
-	mem, err := g.check(in.MemberID, in.InstanceID)
+	mem, err := g.check(in.MemberID, in.InstanceID, noGeneration)
 	if err != nil {
 		failJoin(out, in.ID, in.MemberID, err)
 		return
@@ -358,6 +358,11 @@ func (m *Machine) removePending(p *pending) {
 // ring: who was given an ID has not joined with it.
 func (p *pending) ring(m *Machine, now time.Time, out *Effects) {
 	m.removePending(p)
-	m.completeIfAll(now, p.group, out)
-	m.vanish(p.group)
+	m.pendingGone(now, p.group, out)
+}
+
+// pendingGone does what a group needs that may have waited for somebody who was no member.
+func (m *Machine) pendingGone(now time.Time, g *group, out *Effects) {
+	m.completeIfAll(now, g, out)
+	m.vanish(g)
 }

@@ -18,7 +18,7 @@ func (m *Machine) heartbeat(now time.Time, in *Heartbeat, out *Effects) {
 		respond(out, in.ID, Done{fmt.Errorf("there is no group %q: %w", in.Group, model.ErrUnknownMemberID)})
 		return
 	}
-	mem, err := g.check(in.MemberID, in.InstanceID)
+	mem, err := g.check(in.MemberID, in.InstanceID, in.Generation)
 	if err == nil && in.Generation != g.generation {
 		err = errGeneration(g, in.Generation)
 	}
@@ -42,22 +42,27 @@ func (m *Machine) leave(now time.Time, in *Leave, out *Effects) {
 	}
 	errs := make([]error, len(in.Members))
 	g, ok := m.groups[in.Group]
-	left := 0
-	for i := range in.Members {
-		if !ok {
+	if !ok {
+		for i := range errs {
 			errs[i] = fmt.Errorf("there is no group %q: %w", in.Group, model.ErrUnknownMemberID)
-		} else if errs[i] = m.leaveOne(g, &in.Members[i], out); errs[i] == nil {
-			left++
 		}
-	}
-	respond(out, in.ID, Left{model.LeftGroup{Members: errs}})
-	if left == 0 {
+		respond(out, in.ID, Left{model.LeftGroup{Members: errs}})
 		return
 	}
-	m.memberGone(now, g, fmt.Sprintf("%d members have left", left), out)
+	before := len(g.members)
+	for i := range in.Members {
+		errs[i] = m.leaveOne(g, &in.Members[i], out)
+	}
+	respond(out, in.ID, Left{model.LeftGroup{Members: errs}})
+	if left := before - len(g.members); left > 0 {
+		m.rebalance(now, g, fmt.Sprintf("%d members have left", left), out)
+		return
+	}
+	m.pendingGone(now, g, out)
 }
 
-// leaveOne removes one member, by its ID, or by its instance ID alone.
+// leaveOne removes one member, by its ID, or by its instance ID alone, or forgets who was
+// given the ID and has not joined with it.
 func (m *Machine) leaveOne(g *group, q *model.LeavingMember, out *Effects) error {
 	id := q.MemberID
 	if p, ok := g.pending[id]; ok {
@@ -67,7 +72,7 @@ func (m *Machine) leaveOne(g *group, q *model.LeavingMember, out *Effects) error
 	if mem, ok := g.static[q.InstanceID]; ok && id == "" && q.InstanceID != "" {
 		id = mem.id
 	}
-	mem, err := g.check(id, q.InstanceID)
+	mem, err := g.check(id, q.InstanceID, noGeneration)
 	if err != nil {
 		return err
 	}
@@ -93,18 +98,6 @@ func (m *Machine) removeMember(mem *member, why string, out *Effects) {
 	out.Notices = append(out.Notices, Notice{Kind: NoticeRemoved, Group: g.id, Member: mem.id, Generation: g.generation, Count: len(g.members), Text: why})
 }
 
-// memberGone does what a group that has lost members, or who was to be one, needs.
-func (m *Machine) memberGone(now time.Time, g *group, why string, out *Effects) {
-	switch g.state {
-	case model.GroupCompletingRebalance, model.GroupStable:
-		m.prepare(now, g, why, out)
-	case model.GroupPreparingRebalance:
-		m.completeIfAll(now, g, out)
-	default:
-		m.vanish(g)
-	}
-}
-
 // ring: the session of the member is over. One that waits is alive as far as anybody
 // can know, except that one which was never answered does not wait for ever.
 func (mem *member) ring(m *Machine, now time.Time, out *Effects) {
@@ -112,7 +105,7 @@ func (mem *member) ring(m *Machine, now time.Time, out *Effects) {
 		return // its session begins anew with the answer
 	}
 	m.removeMember(mem, "its session is over", out)
-	m.memberGone(now, mem.group, "the session of member "+mem.id+" is over", out)
+	m.rebalance(now, mem.group, "the session of member "+mem.id+" is over", out)
 }
 
 // short is a client's reason as far as it is shown.

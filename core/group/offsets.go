@@ -69,7 +69,7 @@ func (m *Machine) checkCommit(now time.Time, q *model.CommitOffsets) (*group, er
 	case q.Generation < 0 && q.MemberID == "" && q.InstanceID == "":
 		return nil, fmt.Errorf("group %q has members, and the commit is of none: %w", g.id, model.ErrUnknownMemberID)
 	}
-	mem, err := g.check(q.MemberID, q.InstanceID)
+	mem, err := g.check(q.MemberID, q.InstanceID, q.Generation)
 	switch {
 	case err != nil:
 		return nil, err
@@ -98,7 +98,7 @@ type commitment struct {
 	group   *group
 	request RequestID
 	waits   bool
-	fetches []*FetchOffsets // that wait with it
+	fetches []FetchOffsets // that wait with it
 	keys    []model.TopicPartition
 	values  []committed
 	errs    []error
@@ -128,16 +128,16 @@ func (c *commitment) late(m *Machine, _ time.Time, err error, out *Effects) bool
 
 func (c *commitment) abandon(err error, out *Effects) {
 	c.answer(model.CommittedOffsets{Err: err}, out)
-	for _, in := range c.fetches {
-		refuse(in, err, out)
+	for i := range c.fetches {
+		refuse(&c.fetches[i], err, out)
 	}
 	c.fetches = nil
 }
 
 // show answers the fetches that came after the commit.
 func (c *commitment) show(m *Machine, out *Effects) {
-	for _, in := range c.fetches {
-		m.showOffsets(in, out)
+	for i := range c.fetches {
+		m.showOffsets(&c.fetches[i], out)
 	}
 	c.fetches = nil
 }
@@ -173,7 +173,7 @@ func (g *group) end(keys []model.TopicPartition) {
 func (m *Machine) fetchOffsets(in *FetchOffsets, out *Effects) {
 	g, ok := m.groups[in.Group]
 	if ok && g.committing != nil && g.committing.waits && g.touches(in) {
-		g.committing.fetches = append(g.committing.fetches, in)
+		g.committing.fetches = append(g.committing.fetches, *in)
 		return
 	}
 	m.showOffsets(in, out)

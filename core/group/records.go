@@ -112,6 +112,7 @@ func decodeGroup(id string, b []byte) (*group, error) {
 	g := newGroup(id)
 	g.recorded = true
 	g.generation, g.protocolType, g.since = max(v.Generation, 0), v.ProtocolType, v.CurrentStateTimestamp
+	g.loadedAt = g.generation
 	if v.Protocol != nil {
 		g.protocol = *v.Protocol
 	}
@@ -131,7 +132,7 @@ func decodeGroup(id string, b []byte) (*group, error) {
 // restore takes in a member of the log. Only what it offers for the protocol of the
 // generation is there.
 func (g *group) restore(v *kmsg.GroupMetadataValueMember, version int16) {
-	mem := &member{id: v.MemberID, instance: pointed(v.InstanceID), clientID: v.ClientID, clientHost: v.ClientHost, synced: true}
+	mem := &member{id: v.MemberID, instance: pointed(v.InstanceID), clientID: v.ClientID, clientHost: v.ClientHost, synced: true, loaded: true}
 	if _, twice := g.byID[mem.id]; twice || mem.id == "" {
 		return
 	}

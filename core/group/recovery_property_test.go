@@ -108,6 +108,42 @@ func TestGroupsRecover(t *testing.T) {
 	})
 }
 
+// TestNoReloadFencesAMember: no other process uses the instance IDs, and so nobody hears
+// that it is fenced, which is final to clients, whenever the coordinator starts again.
+func TestNoReloadFencesAMember(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		w.calm = true
+		var all []*consumer
+		for _, c := range w.clients[:6] {
+			all = append(all, &consumer{client: *c, step: "join"})
+		}
+		for range rapid.IntRange(10, 100).Draw(t, "acts") {
+			c := rapid.SampledFrom(all).Draw(t, "consumer")
+			switch rapid.IntRange(0, 9).Draw(t, "act") {
+			case 0:
+				w.reload()
+			case 1: // it starts again, and hears nothing of what it has asked before
+				*c = consumer{client: client{group: c.group, instance: c.instance, generation: -1}, step: "join"}
+			case 2:
+				w.pass(time.Duration(rapid.IntRange(1, 8000).Draw(t, "ms")) * time.Millisecond)
+			case 3, 4, 5:
+				w.answerAny(nil)
+			default:
+				w.pass(time.Second)
+				for _, c := range all {
+					c.act(w)
+				}
+			}
+			for _, c := range all {
+				if c.waits != 0 && errors.Is(errOf(w.answers[c.waits]), model.ErrFencedInstanceID) {
+					t.Fatalf("instance %s of group %s, member %q of generation %d: %v", c.instance, c.group, c.member, c.generation, w.answers[c.waits])
+				}
+			}
+		}
+	})
+}
+
 // live lets time pass in which everything works.
 func (w *world) live(all []*consumer, during time.Duration) {
 	w.calm = true

@@ -44,7 +44,7 @@ func (m *Machine) checkSync(q *model.SyncGroup) (*member, error) {
 	if !ok || g.state == model.GroupEmpty {
 		return nil, fmt.Errorf("group %q has no members: %w", q.Group, model.ErrUnknownMemberID)
 	}
-	mem, err := g.check(q.MemberID, q.InstanceID)
+	mem, err := g.check(q.MemberID, q.InstanceID, q.Generation)
 	switch {
 	case err != nil:
 		return nil, err
