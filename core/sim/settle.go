@@ -36,9 +36,39 @@ func (s *simulation) healGroups() {
 			}
 			names[m.instance] = names[m.instance] || !m.gone
 		}
+		for _, m := range g.alive() {
+			m.commits = 0 // from now on they have to come through
+		}
 		if len(g.alive()) == 0 {
 			s.enter(g, "", 0)
 		}
+	}
+}
+
+// peace has one more member in each group, and then one less, while nothing else
+// happens.
+func (s *simulation) peace() {
+	for _, change := range []func(*consumers){
+		func(g *consumers) { s.enter(g, "", 0) },
+		func(g *consumers) {
+			if alive := g.alive(); len(alive) > 1 { // one may have found that another has its name
+				alive[0].leave()
+			}
+		},
+	} {
+		for _, g := range s.consumers {
+			change(g)
+		}
+		s.runUntilServed()
+	}
+}
+
+// runUntilServed runs until all clients are served, and says so when they are not.
+func (s *simulation) runUntilServed() {
+	limit := s.w.now.Add(patience)
+	s.runUntil(func() bool { return s.served() || !s.w.now.Before(limit) || len(s.check.violations) > 0 })
+	if !s.served() {
+		s.check.violate("clients are not served %s after the last fault%s", patience, s.unsettled())
 	}
 }
 
@@ -82,9 +112,12 @@ func (s *simulation) calm() {
 	if s.opts.Groups == 0 || len(s.check.violations) > 0 {
 		return
 	}
+	s.peace()
 	s.runFor(linger)
-	limit := s.w.now.Add(patience)
-	s.runUntil(func() bool { return s.served() || !s.w.now.Before(limit) || len(s.check.violations) > 0 })
+	s.runUntilServed()
+	if len(s.check.violations) > 0 {
+		return
+	}
 	before := s.generations()
 	s.runFor(calmFor)
 	s.undisturbed(before, "in calm")

@@ -139,11 +139,7 @@ func Run(seed uint64, opts Options) (Report, error) {
 	end := w.now.Add(opts.Faulty)
 	s.runUntil(func() bool { return !w.now.Before(end) || len(s.check.violations) > 0 })
 	s.heal()
-	limit := w.now.Add(patience)
-	s.runUntil(func() bool { return s.served() || !w.now.Before(limit) || len(s.check.violations) > 0 })
-	if !s.served() {
-		s.check.violate("clients are not served %s after the last fault%s", patience, s.unsettled())
-	}
+	s.runUntilServed()
 	s.calm()
 	if err := s.finish(); err != nil {
 		return *report, err
