@@ -138,8 +138,8 @@ func parseMoment(text string) (time.Time, bool) {
 func stamp(t time.Time) int64 { return max(t.UnixMilli(), 0) }
 
 // span is what is asked of a partition: from an offset to its end when the
-// command started.
-type span struct{ from, end int64 }
+// command started. start is where its log began then.
+type span struct{ from, start, end int64 }
 
 func (s *consuming) run(ctx context.Context, c *console, at cluster) error {
 	client, err := at.connect(ctx)
@@ -234,7 +234,7 @@ func (s *consuming) spans(ctx context.Context, admin *kadm.Client) (map[int32]sp
 				from = end.Offset
 			}
 		}
-		out[p] = span{from, end.Offset}
+		out[p] = span{from: from, start: start.Offset, end: end.Offset}
 	}
 	for _, p := range s.partitions {
 		if _, ok := out[p]; !ok {
@@ -285,8 +285,12 @@ func (s *consuming) number() (int64, error) {
 func (s *consuming) fetchError(e kgo.FetchError, next int64) error {
 	switch {
 	case errors.Is(e.Err, kerr.CorruptMessage):
-		return fmt.Errorf("consume %s, partition %d: the stored records at offset %d are damaged. Restore a backup; or read on behind them with -p %d --offset N; or give them up for all, by DeleteRecords up to where they end (%s)",
-			s.topic, e.Partition, next, e.Partition, kerr.CorruptMessage.Message)
+		behind := fmt.Sprintf("-p %d --offset N", e.Partition)
+		if s.group != "" {
+			behind = fmt.Sprintf("`brokerd group reset-offsets %s -t %s:%d --to-offset N`", s.group, s.topic, e.Partition)
+		}
+		return fmt.Errorf("consume %s, partition %d: the stored records at offset %d are damaged. Restore a backup; or read on behind them with %s; or give them up for all, by DeleteRecords up to where they end (%s)",
+			s.topic, e.Partition, next, behind, kerr.CorruptMessage.Message)
 	case kerr.IsRetriable(e.Err):
 		return nil
 	}

@@ -204,12 +204,23 @@ func cutOff(err error) bool {
 func (m *membership) fetchError(e kgo.FetchError) error {
 	var session *kgo.ErrGroupSession
 	if !errors.As(e.Err, &session) {
-		return m.s.fetchError(e, m.next[e.Partition])
+		return m.s.fetchError(e, m.position(e.Partition))
 	}
 	if moved(session.Err) || kerr.IsRetriable(session.Err) || cutOff(session.Err) {
 		return nil
 	}
 	return groupError("consume as a member of", m.s.group, session.Err, "")
+}
+
+// position is the offset that is to be read next in a partition.
+func (m *membership) position(partition int32) int64 {
+	if next, ok := m.next[partition]; ok {
+		return next
+	}
+	if o, ok := m.client.CommittedOffsets()[m.s.topic][partition]; ok && o.Offset >= 0 {
+		return o.Offset // where the group was when the member came
+	}
+	return m.spans[partition].from
 }
 
 // commit says that the records were printed. It does so even if the command is
@@ -266,7 +277,9 @@ func (m *membership) look(ctx context.Context, partitions []int32) error {
 	for _, p := range partitions {
 		span := m.spans[p]
 		from := max(span.from, m.next[p])
-		if o, ok := commits.Lookup(m.s.topic, p); ok && o.Err == nil && o.At >= 0 {
+		// What is committed and no longer there is as good as nothing: the client begins
+		// where it does without.
+		if o, ok := commits.Lookup(m.s.topic, p); ok && o.Err == nil && o.At >= span.start {
 			from = o.At
 		}
 		m.seen[p] = true

@@ -166,6 +166,39 @@ func TestGroupWithMembers(t *testing.T) {
 	}
 }
 
+// What a group had committed may be gone from the log meanwhile, by age or by hand: it
+// goes on where it is told that groups begin, and -e ends.
+func TestGroupBehindTheLog(t *testing.T) {
+	address, _ := dev(t, t.TempDir())
+	call := caller(t, address)
+	call("", exitOK, "topic create orders")
+	call("a\nb\nc\nd\n", exitOK, "produce -t orders")
+	for _, g := range []string{"late", "early"} {
+		call("", exitOK, "consume -t orders -g "+g+" --from-beginning -n 1")
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	trim := func(before int64) {
+		t.Helper()
+		var to kadm.Offsets
+		to.AddOffset("orders", 0, before, -1)
+		if answers, err := kadm.NewClient(client).DeleteRecords(t.Context(), to); errors.Join(err, answers.Error()) != nil {
+			t.Fatal(err, answers.Error())
+		}
+	}
+	trim(3)
+	out, _ := call("", exitOK, "consume -t orders -g early --from-beginning -e")
+	same(t, out, "d\n")
+	out, _ = call("", exitOK, "consume -t orders -g late -e")
+	same(t, out, "")
+	trim(4)
+	out, _ = call("", exitOK, "consume -t orders -g late --from-beginning -e")
+	same(t, out, "")
+}
+
 // A coordinator that is not there yet is asked again, though not for ever; every
 // other answer is one.
 func TestPatience(t *testing.T) {

@@ -192,6 +192,9 @@ func (s *resetting) run(ctx context.Context, c *console, admin *kadm.Client, nam
 		return err
 	}
 	commits, err := admin.FetchOffsets(ctx, name)
+	if err == nil {
+		err = commits.Error() // a partition that is not known now would be left out
+	}
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return groupError("reset offsets of", name, one(err), "")
 	}
