@@ -1,4 +1,3 @@
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -55,7 +54,7 @@ final class AdminCalls {
       groups(admin);
       cluster(admin);
       admin.deleteTopics(List.of(topic)).all().get();
-      eventually("delete_topics", () -> !admin.listTopics().names().get().contains(topic));
+      eventually("delete_topic", () -> !admin.listTopics().names().get().contains(topic));
     }
   }
 
