@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,7 @@ func TestSeeds(t *testing.T) {
 // that shows a single seed.
 func runSeeds(t *testing.T, from, n uint64, options func(uint64) Options, judge func(Report, error) string, one string) Report {
 	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // worlds are small, and soon forgotten
 	var next, failed atomic.Uint64
 	next.Store(from)
 	var mu sync.Mutex

@@ -65,8 +65,14 @@ func (s *simulation) peace() {
 
 // runUntilServed runs until all clients are served, and says so when they are not.
 func (s *simulation) runUntilServed() {
-	limit := s.w.now.Add(patience)
-	s.runUntil(func() bool { return s.served() || !s.w.now.Before(limit) || len(s.check.violations) > 0 })
+	limit, look := s.w.now.Add(patience), s.w.now
+	s.runUntil(func() bool {
+		if s.w.now.Before(look) {
+			return false
+		}
+		look = s.w.now.Add(time.Millisecond)
+		return s.served() || !s.w.now.Before(limit) || len(s.check.violations) > 0
+	})
 	if !s.served() {
 		s.check.violate("clients are not served %s after the last fault%s", patience, s.unsettled())
 	}
