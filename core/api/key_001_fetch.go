@@ -28,6 +28,8 @@ const (
 	idFetchVersion = 13
 	// leaderFetchVersion is the first that is told who leads. (KIP-951)
 	leaderFetchVersion = 16
+	// goneWait is how long a Fetch waits that can read nothing of what it names.
+	goneWait = 100 * time.Millisecond
 )
 
 // fetching is one fetch on its way: what is wanted, and what came of it.
@@ -119,7 +121,8 @@ func forgotten(req *kmsg.FetchRequest) []fetchKey {
 // read fetches every partition that exists and may be read. Their errors do not wait
 // for records. What is not there, or may not be read, is told when the others are
 // answered, as in Kafka: a client keeps asking for a topic that was deleted until it
-// believes it, and would have its answers as fast as it can ask.
+// believes it, and would have its answers as fast as it can ask. Where there are no
+// others, it waits for a moment.
 func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 	f.topics = make([]*image.Topic, len(f.want))
 	f.got = make([]model.Fetched, len(f.want))
@@ -158,6 +161,9 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 		})
 	}
 	if len(ask.Partitions) == 0 {
+		if len(f.want) > 0 {
+			pause(ctx, min(ask.MaxWait, goneWait))
+		}
 		return
 	}
 	for j, got := range h.deps.Partitions.Fetch(ctx, ask) {
@@ -168,6 +174,16 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 			got.Data = nil
 		}
 		f.got[at[j]] = got
+	}
+}
+
+// pause waits, no longer than ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
