@@ -185,8 +185,8 @@ func TestFetchWaits(t *testing.T) {
 }
 
 // A topic that is not there does not keep the fetch of another one from waiting: a
-// client of both would ask without a pause until it gives the topic up. One of nothing else waits too,
-// but not for long.
+// client of both would ask without a pause until it gives the topic up. A client of
+// nothing else is kept waiting too, but not for long.
 func TestFetchWaitsBesideAnUnknownTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
