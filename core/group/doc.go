@@ -34,7 +34,9 @@
 //
 // A group has at most Settings.SizeMax members, and as many that were given an ID and
 // may still join, each for one session. Groups that are neither in the log nor have
-// anybody vanish at once. While too many writes are under way more commits are refused.
+// anybody vanish at once. While too many writes are under way nothing is added to them but
+// the removal of deleted topics: commits, assignments, deletions and static members that
+// come back are refused, what has expired and groups that become empty wait.
 // What is kept of a request is what the log would keep.
 //
 // # Invariants

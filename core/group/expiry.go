@@ -17,7 +17,7 @@ func (m *Machine) setExpiry(now time.Time) {
 func (m *Machine) expire(now time.Time, out *Effects) {
 	m.calendar.look(now, m.settings.Retention)
 	for _, g := range slices.Clone(m.order) {
-		if !g.deleting {
+		if !g.deleting && m.full() == nil {
 			m.expireGroup(now, g, out)
 		}
 	}

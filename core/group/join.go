@@ -136,8 +136,12 @@ func (m *Machine) joinNew(now time.Time, in *Join, g *group, out *Effects) {
 	if in.InstanceID != "" {
 		name = in.InstanceID
 	}
-	id := name[:min(len(name), nameMax)] + "-" + m.newID()
+	id := cut(name, nameMax) + "-" + m.newID()
 	if old, ok := g.static[in.InstanceID]; ok && in.InstanceID != "" {
+		if err := m.full(); err != nil {
+			failJoin(out, in.ID, "", err)
+			return
+		}
 		m.replace(now, in, old, id, out)
 		return
 	}

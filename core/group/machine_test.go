@@ -1,7 +1,10 @@
 package group
 
 import (
+	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -25,5 +28,21 @@ func TestInputsAreNotKept(t *testing.T) {
 	}
 	if a := out.Responses[1].Answer.(Fetched); len(a.Offsets) != 1 || a.Offsets[0].Offset != 5 {
 		t.Errorf("fetched %+v", a)
+	}
+}
+
+// TestLongNames: a member ID is a string that clients can give back, however long the
+// name in it was.
+func TestLongNames(t *testing.T) {
+	for extra := range 4 {
+		var out Effects
+		m := serving(DefaultSettings(), nil, &out)
+		out.Reset()
+		name := strings.Repeat("c", extra) + strings.Repeat("€", nameMax)
+		m.Step(storyBegins, &Join{ID: 1, JoinGroup: model.JoinGroup{Group: "g", ClientID: name, ProtocolType: "consumer", AsksForID: true,
+			SessionTimeout: 10 * time.Second, Protocols: []model.GroupProtocol{{Name: "range"}}}}, &out)
+		if id := out.Responses[0].Answer.(Joined).MemberID; !utf8.ValidString(id) || len(id) < nameMax-3 || len(id) > nameMax+2 {
+			t.Errorf("the ID has %d bytes: %q", len(id), id[max(0, len(id)-20):])
+		}
 	}
 }

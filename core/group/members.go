@@ -3,6 +3,7 @@ package group
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -109,6 +110,15 @@ func (mem *member) ring(m *Machine, now time.Time, out *Effects) {
 }
 
 // short is a client's reason as far as it is shown.
-func short(reason string) string {
-	return reason[:min(len(reason), reasonMax)]
+func short(reason string) string { return cut(reason, reasonMax) }
+
+// cut is s, or as many of its first characters as fit into a number of bytes.
+func cut(s string, bytes int) string {
+	if len(s) <= bytes {
+		return s
+	}
+	for bytes > 0 && !utf8.RuneStart(s[bytes]) {
+		bytes--
+	}
+	return s[:bytes]
 }

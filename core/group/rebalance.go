@@ -128,12 +128,16 @@ func (g *group) chooseLeader() bool {
 	return false
 }
 
-// becomeEmpty writes down that nobody is left.
+// becomeEmpty writes down that nobody is left, or leaves that to the next look at what
+// has expired.
 func (m *Machine) becomeEmpty(now time.Time, g *group, out *Effects) {
 	g.protocol = ""
 	g.subscribe()
 	g.become(now, model.GroupEmpty)
 	out.Notices = append(out.Notices, Notice{Kind: NoticeEmpty, Group: g.id, Generation: g.generation})
+	if g.behind = m.full() != nil; g.behind {
+		return
+	}
 	m.write(now, g, []Record{g.record(now, nil)}, &emptied{group: g, generation: g.generation}, out)
 }
 

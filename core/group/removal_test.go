@@ -1,7 +1,6 @@
 package group
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -53,26 +52,4 @@ func TestPartlyRefusedDeletion(t *testing.T) {
 			t.Errorf("part %d is refused: %d offsets are left", refused, len(m.groups["g"].offsets))
 		}
 	}
-}
-
-// TestTooMuchUnderWay: while the store takes nothing, memory does not grow.
-func TestTooMuchUnderWay(t *testing.T) {
-	var out Effects
-	m := serving(DefaultSettings(), nil, &out)
-	q := model.CommitOffsets{Group: "g", Generation: -1, Retention: -1, Offsets: []model.GroupOffset{{Metadata: strings.Repeat("m", 4096)}}}
-	for i := range 100_000 {
-		out.Reset()
-		m.Step(storyBegins, &Commit{ID: RequestID(i), CommitOffsets: q}, &out)
-		if len(out.Responses) == 0 {
-			continue
-		}
-		if err := errOf(out.Responses[0].Answer); !errors.Is(err, model.ErrCoordinatorNotAvailable) {
-			t.Fatal(err)
-		}
-		if m.writes.bytes > writeBytesMax+8192 || i > writesMax {
-			t.Fatalf("%d bytes in %d writes", m.writes.bytes, i)
-		}
-		return
-	}
-	t.Fatal("there is no end")
 }

@@ -26,11 +26,18 @@ func (m *Machine) sync(now time.Time, in *Sync, out *Effects) {
 		respond(out, in.ID, Synced{g.synced(mem)})
 		return
 	}
+	assigns := mem.id == g.leader && g.assigning == nil
+	if assigns {
+		if err := m.full(); err != nil {
+			failSync(out, in.ID, err)
+			return
+		}
+	}
 	if mem.sync.waits {
 		failSync(out, mem.sync.id, fmt.Errorf("the member has asked again: %w", model.ErrRebalanceInProgress))
 	}
 	mem.sync = request{id: in.ID, waits: true}
-	if mem.id == g.leader && g.assigning == nil {
+	if assigns {
 		m.assign(now, g, in.Assignments, out)
 	}
 }
