@@ -191,16 +191,17 @@ func (s *Shard) handle(now time.Time, in *Input) {
 
 // leads begins to coordinate the groups of a partition, or begins anew.
 func (s *Shard) leads(now time.Time, index int32, l lead) {
+	s.resigns(now, index)
 	if s.stopping {
 		return
 	}
-	s.resigns(now, index)
 	h := &hosted{lead: l, machine: group.New(s.cfg.Groups, s.newID)}
 	s.hosted[index] = h
 	s.step(now, h, &group.Lead{Epoch: l.epoch})
 }
 
-// resigns ends that: whoever waits is told.
+// resigns ends that: whoever waits is told. What was not sent yet is not written any
+// more: it may rest on a write that is not in the log.
 func (s *Shard) resigns(now time.Time, index int32) {
 	h := s.hosted[index]
 	if h == nil {
@@ -209,8 +210,10 @@ func (s *Shard) resigns(now time.Time, index int32) {
 	delete(s.hosted, index)
 	s.host.serves(index, false)
 	s.step(now, h, &group.Resign{})
-	s.performOne(now, h)
-	h.ended = true
+	h.ended = true // before anything is performed, which could end it again
+	h.writes.queue = nil
+	s.tellClients(h)
+	h.effects.Reset()
 	for _, k := range []timerKind{timerMachine, timerLoad, timerGone} {
 		s.timers.Cancel(timerKey{h, k})
 	}
@@ -232,31 +235,38 @@ func (s *Shard) step(now time.Time, h *hosted, in group.Input) {
 	}
 }
 
-// perform performs what the machines asked for in this burst.
+// perform performs what the machines asked for in this burst, and what follows from
+// that.
 func (s *Shard) perform(now time.Time) {
-	for len(s.dirty) > 0 {
-		h := s.dirty[0]
-		s.dirty[0] = nil
-		s.dirty = s.dirty[1:]
-		if !h.ended {
-			s.performOne(now, h)
+	for {
+		for len(s.dirty) > 0 {
+			h := s.dirty[0]
+			s.dirty[0] = nil
+			s.dirty = s.dirty[1:]
+			h.dirty = false
+			if !h.ended {
+				s.performOne(now, h)
+			}
 		}
-		h.dirty = false
+		s.dirty = nil
+		s.sendHeld(now)
+		if len(s.dirty) == 0 {
+			break
+		}
 	}
-	s.dirty = nil
-	s.sendHeld(now)
 	if s.stopping {
 		s.endIdle(now)
 	}
 }
 
-// performOne performs the effects of one machine.
+// performOne performs the effects of one machine. Sending comes last, since it may step
+// the machine.
 func (s *Shard) performOne(now time.Time, h *hosted) {
 	e := &h.effects
 	if e.Load != nil {
 		s.startLoad(now, h, e.Load.Gen)
 	}
-	s.write(now, h, e.Writes)
+	h.writes.add(e.Writes)
 	switch {
 	case e.Timer == nil:
 	case e.Timer.IsZero():
@@ -264,13 +274,19 @@ func (s *Shard) performOne(now time.Time, h *hosted) {
 	default:
 		s.timers.Set(timerKey{h, timerMachine}, *e.Timer)
 	}
-	for i := range e.Notices {
-		s.notice(h, &e.Notices[i])
-	}
-	for i := range e.Responses {
-		s.respond(&e.Responses[i])
-	}
+	s.tellClients(h)
 	e.Reset()
+	s.send(now, h)
+}
+
+// tellClients gives the answers of a machine, and tells of what it has noticed.
+func (s *Shard) tellClients(h *hosted) {
+	for i := range h.effects.Notices {
+		s.notice(h, &h.effects.Notices[i])
+	}
+	for i := range h.effects.Responses {
+		s.respond(&h.effects.Responses[i])
+	}
 }
 
 func (s *Shard) fired(now time.Time, key timerKey) {

@@ -49,13 +49,11 @@ type appending struct {
 	result model.Appended
 }
 
-// write queues what a machine has asked for, and sends what there is room for.
-func (s *Shard) write(now time.Time, h *hosted, writes []group.Write) {
-	w := &h.writes
+// add queues what a machine has asked for.
+func (w *writing) add(writes []group.Write) {
 	for i := range writes {
 		w.queue = append(w.queue, queuedWrite{Write: writes[i], bytes: sizeOf(writes[i].Records)})
 	}
-	s.send(now, h)
 }
 
 func sizeOf(records []group.Record) int {
@@ -174,6 +172,9 @@ func (s *Shard) appended(now time.Time, a *appending, r model.Appended) {
 		}
 	}
 	a.done, a.result = true, r
+	if !h.ended {
+		s.tell(now, h)
+	}
 	if !h.ended {
 		s.send(now, h)
 	}
