@@ -23,10 +23,10 @@ func goClients() []client {
 	}
 }
 
-// goDriver builds the driver, which needs a C compiler for librdkafka.
+// goDriver builds the driver, which needs a C compiler for librdkafka, and its modules.
 func goDriver(name string) func() (program, error) {
 	return func() (program, error) {
-		if _, err := tool("compiler"); err != nil {
+		if _, err := tool("go-drivers"); err != nil {
 			return program{}, err
 		}
 		path, err := suite.godriver()
