@@ -24,7 +24,7 @@ type writes struct {
 // write is one. What it does to the state, and who is answered, is its outcome's.
 type write struct {
 	id      WriteID
-	group   *group // nil: of several
+	group   *group
 	bytes   int
 	outcome outcome
 	done    bool
@@ -53,9 +53,7 @@ func (m *Machine) write(now time.Time, g *group, records []Record, o outcome, ou
 	}
 	m.writes.bytes += w.bytes
 	m.writes.queue = append(m.writes.queue, w)
-	if g != nil {
-		g.writes++
-	}
+	g.writes++
 	m.alarms.set(&w.alarm, now.Add(m.settings.CommitTimeout))
 	out.Writes = append(out.Writes, Write{Gen: m.gen, ID: w.id, Epoch: m.epoch, Records: records})
 	return w
@@ -91,16 +89,12 @@ func (m *Machine) written(now time.Time, in *Written, out *Effects) {
 func (m *Machine) settle(now time.Time, w *write, out *Effects) {
 	m.alarms.cancel(&w.alarm)
 	m.writes.bytes -= w.bytes
-	name := ""
-	if w.group != nil {
-		w.group.writes--
-		name = w.group.id
-	}
+	w.group.writes--
 	if w.err != nil {
-		out.Notices = append(out.Notices, Notice{Kind: NoticeRefused, Group: name, Err: w.err, Text: "a write was refused"})
+		out.Notices = append(out.Notices, Notice{Kind: NoticeRefused, Group: w.group.id, Err: w.err, Text: "a write was refused"})
 	}
 	w.outcome.written(m, now, refusal(w.err), out)
-	if w.group != nil && m.groups[w.group.id] == w.group {
+	if m.groups[w.group.id] == w.group {
 		m.vanish(w.group)
 	}
 }

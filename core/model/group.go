@@ -171,8 +171,9 @@ type CommittedOffsets struct {
 	Err     error
 }
 
-// FetchOffsets asks for committed offsets of one group. MemberID and Epoch are "" and
-// -1 where they are not to be checked.
+// FetchOffsets asks for committed offsets of one group. MemberID and Epoch are "" and -1
+// of who does not say them. Groups of the classic protocol, whose members have no epochs,
+// do not look at them.
 type FetchOffsets struct {
 	Group      string
 	MemberID   string
