@@ -17,7 +17,9 @@ const (
 	meanCommits     = 100
 )
 
-// TestGroupSeeds runs seeds with groups of consumers and expects no violation.
+// TestGroupSeeds runs seeds with groups of consumers and expects no violation: no
+// offset that expires under a live group, is gone after a restart or goes back, no
+// group that is forgotten, no stale commit (FR-9, FR-12, FR-14, FR-15, FR-17).
 func TestGroupSeeds(t *testing.T) {
 	total := runSeeds(t, *fromFlag, *groupSeedsFlag, GroupOptionsOf, judgeGroups, "TestOneGroupSeed")
 	t.Logf("seeds=%d rebalances=%d commits=%d stale_commits=%d fetched=%d expired=%d deleted=%d fenced=%d stalls=%d vanished=%d returned=%d moves=%d lost_answers=%d broker_kills=%d plugin_deaths=%d power_losses=%d failed_operations=%d",
