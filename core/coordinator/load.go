@@ -17,6 +17,9 @@ const (
 	// loadAgain is the wait before a log is read on which does not yield all of its
 	// records yet: they are below its end, but not all committed.
 	loadAgain = 20 * time.Millisecond
+	// openAgain is the wait before a log is asked again whose replica is not there yet,
+	// or does not know the leader epoch yet.
+	openAgain = 100 * time.Millisecond
 	// loadTold is how often a load that takes long is told of.
 	loadTold = 5 * time.Second
 	// goneAfter is how long a topic that groups have offsets of, and that was not
@@ -94,6 +97,10 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 	if h.ended || !l.active || c.gen != l.gen {
 		return
 	}
+	if notYet(c.err) {
+		s.readAgain(now, h, openAgain)
+		return
+	}
 	if c.err != nil {
 		s.loadFailed(now, h, c.err)
 		return
@@ -119,9 +126,24 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 		s.tellProgress(now, h)
 		s.read(h)
 	default:
-		s.tellProgress(now, h)
-		s.timers.Set(timerKey{h, timerLoad}, now.Add(loadAgain))
+		s.readAgain(now, h, loadAgain)
 	}
+}
+
+// notYet reports that a replica will soon answer, or that metadata will soon say that it
+// is not to be asked: logs are opened when a broker starts, and a leader epoch reaches the
+// replicas and the groups beside each other.
+func notYet(err error) bool {
+	return errors.Is(err, model.ErrNotLeaderOrFollower) || errors.Is(err, model.ErrOffsetNotAvailable) ||
+		errors.Is(err, model.ErrUnknownLeaderEpoch) || errors.Is(err, model.ErrFencedLeaderEpoch)
+}
+
+// readAgain reads on after a while. The end is asked for anew: a store that has lost
+// what was not committed yet would let the load wait for it for ever.
+func (s *Shard) readAgain(now time.Time, h *hosted, after time.Duration) {
+	s.tellProgress(now, h)
+	h.load.end = -1
+	s.timers.Set(timerKey{h, timerLoad}, now.Add(after))
 }
 
 func (s *Shard) tellProgress(now time.Time, h *hosted) {
@@ -131,15 +153,12 @@ func (s *Shard) tellProgress(now time.Time, h *hosted) {
 	}
 }
 
-// loadFailed tells the machine, which asks again. A log that is being opened, as all are
-// when a broker starts, is no failure.
+// loadFailed tells the machine, which asks again.
 func (s *Shard) loadFailed(now time.Time, h *hosted, err error) {
 	h.load.active = false
-	if !errors.Is(err, model.ErrNotLeaderOrFollower) {
-		s.events.LoadFailed()
-		if times, log := s.failures.tell(now); log {
-			s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "times", times, "err", err)
-		}
+	s.events.LoadFailed()
+	if times, log := s.failures.tell(now); log {
+		s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "times", times, "err", err)
 	}
 	s.step(now, h, &group.Loaded{Gen: h.load.gen, Err: err})
 }

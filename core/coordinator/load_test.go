@@ -112,25 +112,6 @@ func TestFailedLoadIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Who starts with many logs to open has no failure to tell of.
-func TestOpeningIsNoFailedLoad(t *testing.T) {
-	s := newStepped(t, 1, nil)
-	s.turn()
-	s.mustCommit("g", 7)
-	s.log.fail = fmt.Errorf("the partition is being opened: %w", model.ErrNotLeaderOrFollower)
-	s.restart(nil)
-	s.advance(time.Minute)
-	if _, err := s.fetch("g"); !errors.Is(err, model.ErrCoordinatorLoading) {
-		t.Fatalf("answered with %v", err)
-	}
-	if failed := s.events.get(&s.events.failedLoads); failed > 0 || strings.Contains(s.lines.String(), "load groups") {
-		t.Errorf("%d failures: %s", failed, s.lines.String())
-	}
-	s.log.fail = nil
-	s.advance(time.Minute)
-	s.mustHave("g", 7)
-}
-
 // Records that cannot be read take nobody else's groups with them.
 func TestUnreadableBatchesArePassedOver(t *testing.T) {
 	s := newStepped(t, 1, nil)
