@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -104,4 +105,26 @@ func TestWhatWaitedForRoomIsToldAtOnce(t *testing.T) {
 	if committed(large) == nil || large.times != 1 {
 		t.Errorf("told %d times, %v", large.times, large.value)
 	}
+}
+
+// A topic that is made anew under the same name has another log: what is still under way
+// to the old one is not waited for.
+func TestATopicThatIsMadeAnewWaitsForNothingOfTheOldOne(t *testing.T) {
+	s := newStepped(t, 1, nil)
+	s.turn()
+	s.log.answer = func(model.Append) (model.Appended, bool) { return model.Appended{}, false }
+	old := s.commit("g", 1)
+	s.turn()
+	s.log.answer = nil
+	s.cluster.apply(&image.TopicRemovalRecord{ID: offsetsID, Name: model.OffsetsTopic})
+	s.Apply(s.cluster.apply(topicRecords(model.TopicID{0x1f}, model.OffsetsTopic, 1)...))
+	s.turn()
+	s.mustHave("g", -1)
+	s.mustCommit("g", 2)
+	s.log.open[0](model.Appended{Err: errOpen})
+	s.turn()
+	if committed(old) == nil || old.times != 1 {
+		t.Errorf("told %d times, %v", old.times, old.value)
+	}
+	s.mustHave("g", 2)
 }

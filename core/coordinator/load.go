@@ -68,7 +68,7 @@ func (s *Shard) read(h *hosted) {
 	switch {
 	case h.ended || !h.load.active:
 		return
-	case s.underway[h.partition.Index] > 0:
+	case s.underway[h.partition] > 0:
 		// What an earlier machine has asked to write may come into the log yet.
 		h.load.parked = true
 		return

@@ -107,13 +107,13 @@ type Shard struct {
 	lastID     group.RequestID
 	dirty      []*hosted
 	batchBytes int
-	appends    int           // under way
-	loads      int           // under way
-	loadQueue  []*hosted     // wait for one of them
-	held       []*hosted     // have writes, and wait for room
-	underway   map[int32]int // appends by partition, whoever asked for them
-	failures   rare          // of loads
-	refusals   rare          // of writes
+	appends    int                     // under way
+	loads      int                     // under way
+	loadQueue  []*hosted               // wait for one of them
+	held       []*hosted               // have writes, and wait for room
+	underway   map[model.Partition]int // appends, whoever asked for them
+	failures   rare                    // of loads
+	refusals   rare                    // of writes
 	stopping   bool
 }
 
@@ -141,7 +141,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
 		batchBytes: batchBytesDefault,
 		host:       h,
 		clock:      deps.Clock,
-		underway:   make(map[int32]int),
+		underway:   make(map[model.Partition]int),
 	}
 	s.loop = loop.New[Input](s, deps.Clock, 0)
 	return s

@@ -149,7 +149,7 @@ func (s *Shard) pack(h *hosted) (*appending, error) {
 // begin appends a batch.
 func (s *Shard) begin(h *hosted, a *appending, ask model.Append) {
 	s.appends++
-	s.underway[h.partition.Index]++
+	s.underway[h.partition]++
 	h.writes.sending++
 	s.exec.Ordered(s.index, func(ctx context.Context) {
 		s.source.Append(ctx, ask, func(r model.Appended) {
@@ -161,12 +161,11 @@ func (s *Shard) begin(h *hosted, a *appending, ask model.Append) {
 // appended takes the answer to one batch.
 func (s *Shard) appended(now time.Time, a *appending, r model.Appended) {
 	h := a.hosted
-	index := h.partition.Index
 	s.appends--
 	h.writes.sending--
-	if s.underway[index]--; s.underway[index] == 0 {
-		delete(s.underway, index)
-		if next := s.hosted[index]; next != nil && next.load.parked {
+	if s.underway[h.partition]--; s.underway[h.partition] == 0 {
+		delete(s.underway, h.partition)
+		if next := s.hosted[h.partition.Index]; next != nil && next.partition == h.partition && next.load.parked {
 			next.load.parked = false
 			s.read(next)
 		}
