@@ -3,9 +3,9 @@
 //
 // It owns the rules that need nothing but the batch and its topic's settings.
 // Rules that need a producer's earlier batches (sequences, epochs) belong to
-// core/partition. It never re-encodes records: what a producer compressed is stored
-// as it came, unless the topic has a codec of its own, to which Recompress takes the
-// same records. The only bytes that Check may change are the timestamp type, the max
+// core/partition. It never changes a record: what a producer compressed is stored as it
+// came, unless the topic has a codec of its own, to which Recompress takes the same
+// records, byte for byte. The only bytes that Check may change are the timestamp type, the max
 // timestamp and the CRC over them; offsets and leader epoch are the leader's to
 // stamp (sdk/recordbatch.Stamp).
 //

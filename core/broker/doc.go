@@ -6,12 +6,12 @@
 // node's identity comes; the plugins of the stores are launched and open their
 // stores for that identity; the replicas get the stores; the quorum runs, and its
 // metadata reaches the replicas and the group coordinator; the listeners are bound; the
-// broker registers with what it advertises; clients are served, and groups; it is ready. Where there is no
-// log yet, an identity is proposed to the stores first, and the cluster is created
-// with it when all of them have opened: one that belongs to a cluster refuses.
-// Stop is the reverse, each step with a deadline: first groups, whose members may wait
-// for minutes, then clients, last the plugins and the quorum's log, so that nothing acknowledged waits for a part
-// that is gone.
+// broker registers with what it advertises; clients are served, and groups; it is
+// ready. Where there is no log yet, an identity is proposed to the stores first, and
+// the cluster is created with it when all of them have opened: one that belongs to a
+// cluster refuses. Stop is the reverse, each step with a deadline: first groups, whose
+// members may wait for minutes, then clients, last the plugins and the quorum's log, so
+// that nothing acknowledged waits for a part that is gone.
 //
 // It owns that order, the lock of the data directory, the warnings that an
 // operator should read, and the adapters between parts that don't know each

@@ -80,7 +80,7 @@ func Table() []Metric {
 		{serverBytesOut, Counter, []string{"listener"}, "Bytes of replies."},
 		{apiRequestSeconds, Histogram, []string{"api"}, "Time in which a request was answered, sending left out; a long poll's waiting included."},
 		{apiProducedRecords, Counter, []string{"topic"}, "Records that producers appended."},
-		{apiProducedBytes, Counter, []string{"topic"}, "Bytes of record batches that producers appended, as they came."},
+		{apiProducedBytes, Counter, []string{"topic"}, "Bytes of record batches that producers appended, in the codec in which they are kept."},
 		{apiFetchedBytes, Counter, []string{"topic"}, "Bytes of record batches that consumers were given."},
 		{apiFetchSessions, Gauge, nil, "Fetch sessions that are remembered."},
 		{apiEvictedSessions, Counter, nil, "Fetch sessions that made room for others."},
