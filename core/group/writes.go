@@ -8,10 +8,11 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// Bounds of what may be under way before clients' writes are refused.
+// Bounds of what may be under way of one machine before no more is written. A broker has
+// one for each partition of the offsets topic that it leads: 50 of them where it is alone.
 const (
 	writesMax     = 16 << 10
-	writeBytesMax = 64 << 20
+	writeBytesMax = 16 << 20
 )
 
 // writes are those under way, in the order of asking.
