@@ -116,7 +116,7 @@ func (l *ledger) accepted(c claim, what string) {
 // may have expired before.
 func (l *ledger) lives(g *groupSeen) {
 	for key, o := range g.offsets {
-		o.none = o.none || key.Topic != auditTopic && l.mayExpire(g, key)
+		o.none = o.none || key.Topic != auditTopic && l.mayExpire(g, key, o.lowest)
 	}
 	g.alive = l.c.w.now
 }
@@ -284,7 +284,7 @@ func (l *ledger) fetchedNone(g *groupSeen, key model.TopicPartition, before look
 		if removal >= o.lowest {
 			o.lowest, o.none = removal, true
 		}
-	case l.mayExpire(g, key):
+	case l.mayExpire(g, key, before.lowest):
 		if o.lowest == before.lowest {
 			o.lowest, o.none = o.lowest+1, true
 		}
@@ -294,13 +294,14 @@ func (l *ledger) fetchedNone(g *groupSeen, key model.TopicPartition, before look
 	}
 }
 
-// mayExpire reports whether an offset may have been kept long enough: of a topic that
-// members read, when there was no member for so long.
-func (l *ledger) mayExpire(g *groupSeen, key model.TopicPartition) bool {
+// mayExpire reports whether what was last known to be in force, the attempt lowest, may
+// have been kept long enough: of a topic that members read, when there was no member
+// for so long.
+func (l *ledger) mayExpire(g *groupSeen, key model.TopicPartition, lowest int) bool {
 	since := g.alive
 	if !g.members || key.Topic == auditTopic {
 		o := g.key(key)
-		since = o.attempts[min(o.lowest, len(o.attempts)-1)].at
+		since = o.attempts[min(lowest, len(o.attempts)-1)].at
 	}
 	return l.c.w.now.Sub(since) >= l.keep
 }
@@ -312,7 +313,7 @@ func (l *ledger) mayBeGone(g *groupSeen) bool {
 		return true
 	}
 	for key, o := range g.offsets {
-		if !o.none && !l.mayExpire(g, key) {
+		if !o.none && !l.mayExpire(g, key, o.lowest) {
 			return false
 		}
 	}
