@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 )
 
 // A log that is being opened, and a leader epoch that has not reached the replica yet, are
-// waited for: groups are served soon after, and nothing has failed.
-func TestWhatIsNotThereYetIsNoFailedLoad(t *testing.T) {
+// waited for: groups are served soon after. It is no failure before it takes long.
+func TestWhatIsNotThereYetIsWaitedFor(t *testing.T) {
 	for _, err := range []error{model.ErrNotLeaderOrFollower, model.ErrUnknownLeaderEpoch, model.ErrFencedLeaderEpoch, model.ErrOffsetNotAvailable} {
 		t.Run(err.Error(), func(t *testing.T) {
 			s := newStepped(t, 1, nil)
@@ -19,12 +20,17 @@ func TestWhatIsNotThereYetIsNoFailedLoad(t *testing.T) {
 			s.mustCommit("g", 7)
 			s.log.fail = fmt.Errorf("the replica: %w", err)
 			s.restart(nil)
-			s.advance(time.Minute)
+			s.advance(loadTold - time.Millisecond)
 			if _, err := s.fetch("g"); !errors.Is(err, model.ErrCoordinatorLoading) {
 				t.Fatalf("answered with %v", err)
 			}
-			if failed := s.events.get(&s.events.failedLoads); failed > 0 {
-				t.Errorf("%d failures", failed)
+			if failed := s.events.get(&s.events.failedLoads); failed > 0 || s.lines.Len() > 0 {
+				t.Errorf("%d failures: %s", failed, s.lines)
+			}
+			s.advance(time.Minute)
+			failed, lines := s.events.get(&s.events.failedLoads), strings.Count(s.lines.String(), "load groups; it is tried again")
+			if failed < 10 || failed > 13 || lines < 5 || lines > 7 {
+				t.Errorf("after a minute: %d failures, %d lines", failed, lines)
 			}
 			s.log.fail = nil
 			s.advance(openAgain)

@@ -20,7 +20,8 @@ const (
 	// openAgain is the wait before a log is asked again whose replica is not there yet,
 	// or does not know the leader epoch yet.
 	openAgain = 100 * time.Millisecond
-	// loadTold is how often a load that takes long is told of.
+	// loadTold is how often a load that takes long is told of, and how long one waits for
+	// its log before that counts as a failure.
 	loadTold = 5 * time.Second
 	// goneAfter is how long a topic that groups have offsets of, and that was not
 	// there after a load, has to stay away for them to go: this broker may hear of a
@@ -98,7 +99,7 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 		return
 	}
 	if notYet(c.err) {
-		s.readAgain(now, h, openAgain)
+		s.readAgain(now, h, openAgain, c.err)
 		return
 	}
 	if c.err != nil {
@@ -126,7 +127,7 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 		s.tellProgress(now, h)
 		s.read(h)
 	default:
-		s.readAgain(now, h, loadAgain)
+		s.readAgain(now, h, loadAgain, fmt.Errorf("records from offset %d to %d are not committed yet: %w", l.next, l.end-1, model.ErrOffsetNotAvailable))
 	}
 }
 
@@ -138,11 +139,16 @@ func notYet(err error) bool {
 		errors.Is(err, model.ErrUnknownLeaderEpoch) || errors.Is(err, model.ErrFencedLeaderEpoch)
 }
 
-// readAgain reads on after a while. The end is asked for anew: a store that has lost
-// what was not committed yet would let the load wait for it for ever.
-func (s *Shard) readAgain(now time.Time, h *hosted, after time.Duration) {
-	s.tellProgress(now, h)
-	h.load.end = -1
+// readAgain reads on after a while, and tells of it when that takes long. The end is asked
+// for anew: a store that has lost what was not committed yet would let the load wait for
+// it for ever.
+func (s *Shard) readAgain(now time.Time, h *hosted, after time.Duration, why error) {
+	l := &h.load
+	l.end = -1
+	if now.Sub(l.told) >= loadTold {
+		l.told = now
+		s.tellFailure(now, h, why)
+	}
 	s.timers.Set(timerKey{h, timerLoad}, now.Add(after))
 }
 
@@ -156,11 +162,15 @@ func (s *Shard) tellProgress(now time.Time, h *hosted) {
 // loadFailed tells the machine, which asks again.
 func (s *Shard) loadFailed(now time.Time, h *hosted, err error) {
 	h.load.active = false
+	s.tellFailure(now, h, err)
+	s.step(now, h, &group.Loaded{Gen: h.load.gen, Err: err})
+}
+
+func (s *Shard) tellFailure(now time.Time, h *hosted, err error) {
 	s.events.LoadFailed()
 	if times, log := s.failures.tell(now); log {
 		s.logOf(h).Warn("load groups; it is tried again", "offset", h.load.next, "times", times, "err", err)
 	}
-	s.step(now, h, &group.Loaded{Gen: h.load.gen, Err: err})
 }
 
 // finishLoad begins to serve.
