@@ -61,17 +61,18 @@ type chunk struct {
 func (s *Shard) startLoad(now time.Time, h *hosted, gen group.Generation) {
 	h.loaded = false
 	h.load = loading{gen: gen, active: true, begun: now, told: now, end: -1, topics: make(map[string]struct{})}
-	s.read(h)
+	s.read(now, h)
 }
 
 // read asks for the next chunk.
-func (s *Shard) read(h *hosted) {
+func (s *Shard) read(now time.Time, h *hosted) {
 	switch {
 	case h.ended || !h.load.active:
 		return
 	case s.underway[h.partition] > 0:
 		// What an earlier machine has asked to write may come into the log yet.
 		h.load.parked = true
+		s.timers.Set(timerKey{h, timerLoad}, now.Add(loadTold))
 		return
 	case s.loads >= loadsMax:
 		s.loadQueue = append(s.loadQueue, h)
@@ -92,7 +93,7 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 	for len(s.loadQueue) > 0 && s.loads < loadsMax {
 		next := s.loadQueue[0]
 		s.loadQueue = s.loadQueue[1:]
-		s.read(next)
+		s.read(now, next)
 	}
 	l := &h.load
 	if h.ended || !l.active || c.gen != l.gen {
@@ -125,7 +126,7 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 		s.finishLoad(now, h)
 	case progress:
 		s.tellProgress(now, h)
-		s.read(h)
+		s.read(now, h)
 	default:
 		s.readAgain(now, h, loadAgain, fmt.Errorf("records from offset %d to %d are not committed yet: %w", l.next, l.end-1, model.ErrOffsetNotAvailable))
 	}
@@ -137,6 +138,23 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 func notYet(err error) bool {
 	return errors.Is(err, model.ErrNotLeaderOrFollower) || errors.Is(err, model.ErrOffsetNotAvailable) ||
 		errors.Is(err, model.ErrUnknownLeaderEpoch) || errors.Is(err, model.ErrFencedLeaderEpoch)
+}
+
+// unpark reads what had to wait for earlier appends.
+func (s *Shard) unpark(now time.Time, h *hosted) {
+	h.load.parked = false
+	s.timers.Cancel(timerKey{h, timerLoad})
+	s.read(now, h)
+}
+
+// waited goes on with a load that has waited, or tells what it still waits for.
+func (s *Shard) waited(now time.Time, h *hosted) {
+	if !h.load.parked {
+		s.read(now, h)
+		return
+	}
+	s.tellFailure(now, h, fmt.Errorf("%d earlier appends are not answered yet: %w", s.underway[h.partition], model.ErrOffsetNotAvailable))
+	s.timers.Set(timerKey{h, timerLoad}, now.Add(loadTold))
 }
 
 // readAgain reads on after a while, and tells of it when that takes long. The end is asked

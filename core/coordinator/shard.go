@@ -294,7 +294,7 @@ func (s *Shard) fired(now time.Time, key timerKey) {
 	case timerMachine:
 		s.step(now, key.hosted, &group.Fired{})
 	case timerLoad:
-		s.read(key.hosted)
+		s.waited(now, key.hosted)
 	case timerGone:
 		s.stillGone(now, key.hosted)
 	}

@@ -166,8 +166,7 @@ func (s *Shard) appended(now time.Time, a *appending, r model.Appended) {
 	if s.underway[h.partition]--; s.underway[h.partition] == 0 {
 		delete(s.underway, h.partition)
 		if next := s.hosted[h.partition.Index]; next != nil && next.partition == h.partition && next.load.parked {
-			next.load.parked = false
-			s.read(next)
+			s.unpark(now, next)
 		}
 	}
 	a.done, a.result = true, r

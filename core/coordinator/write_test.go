@@ -261,6 +261,10 @@ func TestLoadWaitsForEarlierAppends(t *testing.T) {
 	if _, err := s.fetch("g"); !errors.Is(err, model.ErrCoordinatorLoading) {
 		t.Fatalf("answered with %v while an append is under way", err)
 	}
+	s.advance(loadTold)
+	if !strings.Contains(s.lines.String(), "1 earlier appends are not answered yet") {
+		t.Errorf("nobody was told what is waited for:\n%s", s.lines)
+	}
 	s.log.put(0, held[1].Data, true)
 	s.log.open[1](model.Appended{})
 	s.log.answer = nil
