@@ -1,9 +1,10 @@
 // Command suites runs the test suites of others against one brokerd, and compares
 // test by test with what Apache Kafka 4.4 scored in the same suite:
 //
-//	go run ./test/suites franz-go           one of franz-go, kafka-go, confluent-kafka-go, librdkafka
+//	go run ./test/suites franz-go           or kafka-go, confluent-kafka-go, librdkafka, librdkafka-more
 //	go run ./test/suites all                each in turn
 //	go run ./test/suites -run RE kafka-go   some of its tests: only what failed is told
+//	go run ./test/suites -brokerd PATH franz-go         this brokerd, rather than the checkout's
 //	go run ./test/suites -against HOST:PORT franz-go    a broker that runs already, Kafka for one
 //
 // It owns the getting of the suites (pinned, from the Go module proxy and npm), the
