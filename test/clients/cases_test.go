@@ -31,9 +31,10 @@ func cases() []testCase {
 	}
 	return append(all,
 		testCase{name: "idempotent", needs: []feature{idempotent}, run: idempotence},
-		testCase{name: "members", run: func(r *run, c *client, p program) { members(r, c, p) }},
+		testCase{name: "idempotent/lost answer", needs: []feature{idempotent}, run: lostAnswer},
+		testCase{name: "members", run: func(r *run, c *client, p program) { members(r, c, p, "eager") }},
 		testCase{name: "members/cooperative", needs: []feature{cooperative}, run: func(r *run, c *client, p program) {
-			members(r, c, p, "protocol=cooperative")
+			members(r, c, p, "cooperative")
 		}},
 		testCase{name: "members/static", needs: []feature{static}, run: staticMembers},
 		testCase{name: "resume/broker", run: resumeAfterBroker},
@@ -99,7 +100,7 @@ func idempotence(r *run, c *client, p program) {
 
 // administer: the driver does all that its client's admin part can, and what it
 // deleted at last is gone.
-func administer(r *run, _ *client, p program) {
+func administer(r *run, c *client, p program) {
 	topic := r.newName("admin")
 	events, err := p.drive(r.Context(), "admin", "bootstrap="+r.addr, "topic="+topic)
 	var calls []string
@@ -110,10 +111,12 @@ func administer(r *run, _ *client, p program) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	if len(calls) == 0 {
+	switch deleted := slices.Contains(calls, "delete_topic"); {
+	case len(calls) == 0:
 		r.Fatalf("the driver made no call")
-	}
-	if !slices.Contains(calls, "delete_topic") {
+	case deleted != c.has(deletion):
+		r.Fatalf("the driver deleted the topic: %t", deleted)
+	case !deleted:
 		return
 	}
 	a, ctx := r.admin(r.addr), r.within(askTimeout)

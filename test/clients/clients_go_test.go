@@ -19,6 +19,7 @@ func goClients() []client {
 			headers:    "kcat sends the same headers with all records",
 			timestamps: "kcat cannot set a record's timestamp",
 			commits:    "kcat commits by itself, and does not say so",
+			deletion:   "kcat lists and queries, and changes nothing",
 		}},
 	}
 }

@@ -33,6 +33,7 @@ const (
 	static      feature = "static"      // static members (KIP-345)
 	commits     feature = "commits"     // telling of commits: it commits by itself
 	admin       feature = "admin"       // any administration
+	deletion    feature = "deletion"    // deleting topics
 )
 
 // has reports whether the client has something.

@@ -4,7 +4,7 @@
 //
 // It owns the harness (harness_test.go, broker_test.go), the protocol between it
 // and the drivers (driver_test.go), the cases (cases_test.go, members_test.go,
-// resume_test.go), the table (table_test.go), the lists of clients
+// resume_test.go, relay_test.go), the table (table_test.go), the lists of clients
 // (clients_*_test.go) and the drivers themselves (drivers, one folder for each
 // language). It never reaches into the broker, and no driver decides whether a
 // case passed: drivers tell what happened, franz-go inside the harness tells what

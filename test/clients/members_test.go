@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -289,16 +290,17 @@ func (r *run) background(loop func(ctx context.Context) error) (end func() error
 
 // members: two members share a topic, a third joins, the first is killed; no record
 // is missed, and none delivered again that had been committed.
-func members(r *run, c *client, p program, more ...string) {
+func members(r *run, c *client, p program, protocol string) {
 	g := r.newGroup(r.addr, p, r.topic(r.addr, "members", groupPartitions))
 	var written int64
 	endWriting := r.background(func(ctx context.Context) (err error) { written, err = g.write(ctx); return err })
 	endWatching := r.background(g.watch)
 
-	first := g.join("first", more...)
-	second := g.join("second", more...)
+	first := g.join("first", "protocol="+protocol)
+	second := g.join("second", "protocol="+protocol)
 	g.settle(settleTimeout, "two members")
-	third := g.join("third", more...)
+	g.rebalances(protocol)
+	third := g.join("third", "protocol="+protocol)
 	g.settle(settleTimeout, "a third member joined")
 	g.kill(first)
 	g.settle(deathTimeout, "the first member was killed")
@@ -390,20 +392,42 @@ func (g *group) checkEnd(end int64) {
 	}
 }
 
-// inState checks the broker's own word on the group.
-func (g *group) inState(a *kadm.Client, want string) error {
+// describe asks for the broker's own word on the group.
+func (g *group) describe(a *kadm.Client) (kadm.DescribedGroup, error) {
 	described, err := a.DescribeGroups(g.r.within(askTimeout), g.name)
+	if err == nil {
+		err = described[g.name].Err
+	}
 	if err != nil {
-		return fmt.Errorf("describe group: %w", err)
+		return kadm.DescribedGroup{}, fmt.Errorf("describe group: %w", err)
 	}
-	d := described[g.name]
-	if d.Err != nil {
-		return fmt.Errorf("describe group: %w", d.Err)
+	return described[g.name], nil
+}
+
+// inState checks the group's state.
+func (g *group) inState(a *kadm.Client, want string) error {
+	d, err := g.describe(a)
+	if err == nil && d.State != want {
+		err = fmt.Errorf("the group is %s with %d members, want %s", d.State, len(d.Members), want)
 	}
-	if d.State != want {
-		return fmt.Errorf("the group is %s with %d members, want %s", d.State, len(d.Members), want)
+	return err
+}
+
+// rebalances checks that the members have agreed on a protocol of the given kind: all
+// cooperative ones, and no others, say so in their name.
+func (g *group) rebalances(kind string) {
+	g.r.Helper()
+	a := g.r.admin(g.addr)
+	err := eventually(g.r.within(settleTimeout), func() error {
+		d, err := g.describe(a)
+		if err == nil && (d.State != "Stable" || strings.Contains(d.Protocol, "cooperative") != (kind == "cooperative")) {
+			err = fmt.Errorf("the group is %s by %q, want a protocol that is %s", d.State, d.Protocol, kind)
+		}
+		return err
+	})
+	if err != nil {
+		g.r.Fatal(err)
 	}
-	return nil
 }
 
 // staticMembers: a static member that is killed and comes back within its session has

@@ -1,12 +1,6 @@
 package clients
 
-import (
-	"fmt"
-	"io"
-	"net"
-	"sync"
-	"sync/atomic"
-)
+import "fmt"
 
 // resumeAfterBroker: a member goes on at the commits after the broker was killed.
 func resumeAfterBroker(r *run, c *client, p program) {
@@ -81,88 +75,4 @@ func (g *group) waitRecords(n int) {
 	if err != nil {
 		g.r.Fatal(err)
 	}
-}
-
-// FR-79: clients are told to come to the advertised address, and come there, wherever
-// they asked first.
-func advertised(r *run, c *client, p program) {
-	port, err := freePort()
-	if err != nil {
-		r.Fatal(err)
-	}
-	via := fmt.Sprintf("127.0.0.1:%d", port)
-	b := r.ownBroker("--set", "advertised.listeners=PLAINTEXT://"+via)
-	relay, err := startRelay(via, b.addr())
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(relay.stop)
-	first := startTime()
-	topic := r.topic(b.addr(), "advertised", sentPartitions)
-	came := relay.came.Load()
-	r.driverProduces(p, b.addr(), topic, first)
-	if relay.came.Load() == came {
-		r.Errorf("the driver never came to the advertised address")
-	}
-	r.checkProduced(c, b.addr(), topic, first)
-}
-
-// relay hands connections on to a broker, as a port of a container's host does, and
-// counts them.
-type relay struct {
-	listener net.Listener
-	target   string
-	came     atomic.Int64
-	wg       sync.WaitGroup
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func startRelay(addr, target string) (*relay, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
-	}
-	p := &relay{listener: l, target: target}
-	p.wg.Go(p.accept)
-	return p, nil
-}
-
-// stop closes all connections and returns when nothing is handed on any more.
-func (p *relay) stop() {
-	p.listener.Close()
-	p.mu.Lock()
-	for _, c := range p.conns {
-		c.Close()
-	}
-	p.mu.Unlock()
-	p.wg.Wait()
-}
-
-func (p *relay) accept() {
-	for {
-		from, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.came.Add(1)
-		to, err := net.Dial("tcp", p.target)
-		if err != nil {
-			from.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns = append(p.conns, from, to)
-		p.mu.Unlock()
-		p.wg.Go(func() { pipe(from, to) })
-		p.wg.Go(func() { pipe(to, from) })
-	}
-}
-
-// pipe copies until one side ends, and ends both.
-func pipe(from, to net.Conn) {
-	_, _ = io.Copy(to, from)
-	from.Close()
-	to.Close()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -63,14 +62,15 @@ type application struct {
 	in, out, id string
 	writer      *kgo.Client
 	rng         *rand.Rand
-	sent        map[string]int // how often each word was sent
+	sent        map[string]int      // how often each word was sent
+	lines       map[string][]string // the words sent with each key, in order
 }
 
 func (r *run) application(addr, prefix string) *application {
 	r.Helper()
 	a := &application{
 		r: r, addr: addr, in: r.topic(addr, prefix+"-in", streamsPartitions), out: r.topic(addr, prefix+"-out", streamsPartitions),
-		rng: rand.New(rand.NewPCG(1, 2)), sent: make(map[string]int),
+		rng: rand.New(rand.NewPCG(1, 2)), sent: make(map[string]int), lines: make(map[string][]string),
 	}
 	a.id = a.in + "-app"
 	a.writer = r.client(addr, kgo.DefaultProduceTopic(a.in), kgo.ProducerLinger(10*time.Millisecond))
@@ -93,7 +93,9 @@ func (a *application) trySend(n int) error {
 			line[j] = words[a.rng.IntN(len(words))]
 			a.sent[line[j]]++
 		}
-		recs[i] = &kgo.Record{Key: []byte(strconv.Itoa(i)), Value: []byte(strings.Join(line, " "))}
+		key := strconv.Itoa(i)
+		a.lines[key] = append(a.lines[key], line...)
+		recs[i] = &kgo.Record{Key: []byte(key), Value: []byte(strings.Join(line, " "))}
 	}
 	ctx, cancel := context.WithTimeout(a.r.Context(), streamsTimeout)
 	defer cancel()
@@ -236,16 +238,13 @@ func streamsSplit(r *run) {
 	a.share(i)
 	a.send(300)
 	out := a.read()
-	var got map[string]int
 	total := sum(a.sent)
 	err := out.until(r.within(streamsTimeout), func(values map[string][]string) error {
-		got = make(map[string]int)
-		for _, vs := range values {
-			for _, v := range vs {
-				got[v]++
-			}
+		n := 0
+		for _, words := range values {
+			n += len(words)
 		}
-		if n := sum(got); n < total {
+		if n < total {
 			return fmt.Errorf("%d of %d words", n, total)
 		}
 		return nil
@@ -253,8 +252,10 @@ func streamsSplit(r *run) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	if !maps.Equal(got, a.sent) {
-		r.Errorf("words %v, want %v", got, a.sent)
+	for key, want := range a.lines {
+		if got := out.values[key]; !slices.Equal(got, want) {
+			r.Errorf("key %s has the words %q, want %q", key, got, want)
+		}
 	}
 	if err := i.leave(r.Context()); err != nil {
 		r.Error(err)

@@ -41,6 +41,11 @@ func confluentProduce(_ context.Context, o options) error {
 		return err
 	}
 	defer p.Close()
+	go func() {
+		for e := range p.Events() { // a lost connection, say, which it mends; Flush waits until it has been heard
+			logf("%v", e)
+		}
+	}()
 	all := o.records()
 	delivered := make(chan kafka.Event, len(all))
 	for _, r := range all {
