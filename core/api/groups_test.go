@@ -19,6 +19,7 @@ type coordinator struct {
 	node   model.NodeID
 	err    error // of every answer, where a test sets it
 	asked  []any // every question, in order
+	gone   int   // questions for a coordinator whose asker had gone
 	groups map[string]*fakeGroup
 	hold   bool // answers are not given until release
 	held   []func()
@@ -40,6 +41,9 @@ func (g *coordinator) Coordinator(ctx context.Context, group string) (model.Node
 	g.asked = append(g.asked, group)
 	if _, ok := ctx.Deadline(); !ok {
 		panic("the wait for a coordinator has no end")
+	}
+	if ctx.Err() != nil {
+		g.gone++
 	}
 	return g.node, g.err
 }

@@ -41,9 +41,13 @@ func (h *Handler) findCoordinator(ctx context.Context, from caller, req *kmsg.Fi
 		resp.ErrorCode, resp.ErrorMessage, resp.NodeID, resp.Host, resp.Port = c.ErrorCode, c.ErrorMessage, c.NodeID, c.Host, c.Port
 		return resp
 	}
+	notAvailable := h.errs.Code(model.ErrCoordinatorNotAvailable)
 	resp.Coordinators = make([]kmsg.FindCoordinatorResponseCoordinator, len(req.CoordinatorKeys))
 	for i, key := range req.CoordinatorKeys {
 		resp.Coordinators[i] = h.coordinatorOf(waiting, from, req.CoordinatorType, key)
+		if resp.Coordinators[i].ErrorCode == notAvailable {
+			cancel() // one has waited, or asked, for all
+		}
 	}
 	return resp
 }

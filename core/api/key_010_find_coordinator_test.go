@@ -69,3 +69,18 @@ func TestFindCoordinator(t *testing.T) {
 		}
 	}
 }
+
+// Of many groups in one request, the first that has no coordinator waits for all.
+func TestFindCoordinatorAsksOnceForAll(t *testing.T) {
+	c := newCluster(t)
+	c.groups.err = fmt.Errorf("%w: no broker for __consumer_offsets", model.ErrCoordinatorNotAvailable)
+	got := ask[*kmsg.FindCoordinatorResponse](t, newHandler(c), 6, toFind(0, "a", "b", "c"))
+	for _, one := range got.Coordinators {
+		if one.ErrorCode != 15 {
+			t.Errorf("%s: %d", one.Key, one.ErrorCode)
+		}
+	}
+	if c.groups.gone != 2 {
+		t.Errorf("%d of the other 2 groups were not waited for", c.groups.gone)
+	}
+}

@@ -43,6 +43,9 @@ func (m *Manager) Coordinator(ctx context.Context, group string) (model.NodeID, 
 			}
 			continue
 		}
+		if ctx.Err() != nil {
+			return model.NoNode, m.notAvailable(ReasonWaiting, fmt.Sprintf("topic %s is not there", model.OffsetsTopic))
+		}
 		if err := m.create(ctx); err != nil {
 			return model.NoNode, m.notAvailable(ReasonCreation, fmt.Sprintf("topic %s cannot be made: %s", model.OffsetsTopic, err))
 		}

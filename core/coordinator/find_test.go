@@ -165,6 +165,11 @@ func TestCoordinatorDoesNotOutwaitItsCaller(t *testing.T) {
 			t.Errorf("without metadata: %v", err)
 		}
 		m.Apply(made.cluster.img)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := m.Coordinator(gone, "g"); !errors.Is(err, model.ErrCoordinatorNotAvailable) || len(made.asked) != 0 {
+			t.Errorf("for one who has gone: %v, %d topics asked for", err, len(made.asked))
+		}
 		made.slow = time.Minute
 		if err := find(); !errors.Is(err, model.ErrCoordinatorNotAvailable) {
 			t.Errorf("while it is made: %v", err)
@@ -183,7 +188,7 @@ func TestCoordinatorDoesNotOutwaitItsCaller(t *testing.T) {
 				break
 			}
 		}
-		if got := fmt.Sprint(events.notAvailable); got != "[waiting creation leader]" {
+		if got := fmt.Sprint(events.notAvailable); got != "[waiting waiting creation leader]" {
 			t.Errorf("counted as %s", got)
 		}
 	})
