@@ -111,7 +111,7 @@ func (d *disorder) check(rt *rapid.T, groups int) {
 	shown := make([]int64, groups)
 	for g := range groups {
 		at, err := d.fetch(fmt.Sprint("g", g))
-		if least, any := told[g]; err != nil || any && at < least {
+		if least, some := told[g]; err != nil || some && at < least {
 			rt.Errorf("group %d shows %d (%v), and was told %d", g, at, err, least)
 		}
 		shown[g] = at
