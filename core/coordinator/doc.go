@@ -12,7 +12,7 @@
 // write was answered; the high watermark is waited for. What machines ask to be
 // written in one turn goes out in one batch, with acks=all, under the leader epoch
 // that they were told. Where the outcome of an append is not known the machine is
-// dropped, and another reads what there is.
+// dropped, with what was not sent yet, and another reads what there is.
 //
 // Invariants, and where they are tested:
 //   - A group that has committed is never told that it has not
@@ -20,7 +20,9 @@
 //     TestLoadWaitsForEarlierAppends, TestCommitsOutliveLostAnswersAndPower).
 //   - Writes are told in the order of asking, and refused only when nothing of them is
 //     in the log, nor will be (TestAnswersAreToldInOrder, TestRefusedWrites,
-//     TestUnknownOutcomes).
+//     TestUnknownOutcomes, TestAnyOrderOfAnswers).
+//   - A partition has one machine; nothing is written for one that has ended
+//     (TestOneMachineTakesOver, TestNothingIsSentForAMachineThatHasEnded).
 //   - Every question has one answer (TestEveryQuestionIsAnswered, TestLeadership).
 //   - What is under way is bounded (TestFewAppendsAreUnderWay,
 //     TestAllPartitionsTogetherKeepToTheShardsLimit, TestFewPartitionsAreReadAtOnce).
