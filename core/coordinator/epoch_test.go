@@ -19,6 +19,7 @@ func TestWhatIsNotThereYetIsWaitedFor(t *testing.T) {
 			s.turn()
 			s.mustCommit("g", 7)
 			s.log.fail = fmt.Errorf("the replica: %w", err)
+			s.log.waits = 0
 			s.restart(nil)
 			s.advance(loadTold - time.Millisecond)
 			if _, err := s.fetch("g"); !errors.Is(err, model.ErrCoordinatorLoading) {
@@ -31,6 +32,9 @@ func TestWhatIsNotThereYetIsWaitedFor(t *testing.T) {
 			failed, lines := s.events.get(&s.events.failedLoads), strings.Count(s.lines.String(), "load groups; it is tried again")
 			if failed < 10 || failed > 13 || lines < 5 || lines > 7 {
 				t.Errorf("after a minute: %d failures, %d lines", failed, lines)
+			}
+			if s.log.waits != 1 {
+				t.Errorf("%d reads have waited for the log, in the way of others", s.log.waits)
 			}
 			s.log.fail = nil
 			s.advance(openAgain)

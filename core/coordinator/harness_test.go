@@ -74,6 +74,7 @@ type heldLog struct {
 	parts   map[int32]*heldPart
 	appends []model.Append // all that were asked for
 	reads   int            // calls of Fetch
+	waits   int            // calls of EpochEnds that may wait
 	fail    error          // of reads
 	damaged func(offset int64) bool
 	// answer, if set, is asked what becomes of an append: it stays open where it
@@ -168,9 +169,12 @@ func (l *heldLog) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
 	return []model.Fetched{out}
 }
 
-func (l *heldLog) EpochEnds(_ context.Context, qs []model.EpochQuery) []model.EpochAnswer {
+func (l *heldLog) EpochEnds(ctx context.Context, qs []model.EpochQuery) []model.EpochAnswer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if ctx.Err() == nil {
+		l.waits++
+	}
 	return []model.EpochAnswer{{EpochEnd: model.EpochEnd{Epoch: qs[0].Epoch, EndOffset: l.part(qs[0].Partition.Index).leo}, Err: l.fail}}
 }
 
@@ -180,6 +184,7 @@ type counts struct {
 	loads        int
 	failedLoads  int
 	refused      int
+	full         int
 	committed    int
 	notAvailable []string
 }
@@ -187,6 +192,7 @@ type counts struct {
 func (c *counts) Loaded(time.Duration) { c.add(&c.loads, 1) }
 func (c *counts) LoadFailed()          { c.add(&c.failedLoads, 1) }
 func (c *counts) Refused()             { c.add(&c.refused, 1) }
+func (c *counts) Full()                { c.add(&c.full, 1) }
 func (c *counts) Committed(n int)      { c.add(&c.committed, n) }
 func (c *counts) Rebalanced()          {}
 func (c *counts) Expired(int)          {}

@@ -37,6 +37,7 @@ type loading struct {
 	gen     group.Generation
 	active  bool
 	parked  bool // until appends of before are answered
+	asked   bool // whether the log is open: from then on a read does not wait for that
 	begun   time.Time
 	told    time.Time
 	next    int64
@@ -51,6 +52,7 @@ type chunk struct {
 	gen     group.Generation
 	next    int64 // where to read on
 	end     int64
+	waits   bool // for the log to be opened
 	records []group.Record
 	passed  []error
 	topics  []string
@@ -80,7 +82,7 @@ func (s *Shard) read(now time.Time, h *hosted) {
 	}
 	s.loads++
 	r := reader{source: s.source, lead: h.lead, bytes: s.cfg.ChunkBytes}
-	c := &chunk{gen: h.load.gen, next: h.load.next, end: h.load.end}
+	c := &chunk{gen: h.load.gen, next: h.load.next, end: h.load.end, waits: !h.load.asked}
 	s.exec.Go(s.index, func(ctx context.Context) {
 		r.read(ctx, c)
 		s.complete(Input{kind: inputChunk, hosted: h, chunk: c})
@@ -100,6 +102,7 @@ func (s *Shard) chunkRead(now time.Time, h *hosted, c *chunk) {
 		return
 	}
 	if notYet(c.err) {
+		l.asked = true
 		s.readAgain(now, h, openAgain, c.err)
 		return
 	}
@@ -244,12 +247,7 @@ type reader struct {
 // the load: it is the log's own, not the high watermark, which is waited for.
 func (r reader) read(ctx context.Context, c *chunk) {
 	if c.end < 0 {
-		a := r.source.EpochEnds(ctx, []model.EpochQuery{{Partition: r.lead.partition, CurrentEpoch: r.lead.epoch, Epoch: r.lead.epoch}})[0]
-		if c.err = a.Err; c.err != nil {
-			return
-		}
-		if c.end = a.EndOffset; c.end < 0 {
-			c.err = fmt.Errorf("the log does not know epoch %d: %w", r.lead.epoch, model.ErrOffsetNotAvailable)
+		if c.end, c.err = r.end(ctx, c.waits); c.err != nil {
 			return
 		}
 	}
@@ -267,6 +265,21 @@ func (r reader) read(ctx context.Context, c *chunk) {
 	default:
 		c.err = f.Err
 	}
+}
+
+// end is where the log ends. It waits for a log that is being opened only if it is told
+// to: where a store is away, those who wait would be in the way of others' logs.
+func (r reader) end(ctx context.Context, waits bool) (int64, error) {
+	if !waits {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 0)
+		defer cancel()
+	}
+	a := r.source.EpochEnds(ctx, []model.EpochQuery{{Partition: r.lead.partition, CurrentEpoch: r.lead.epoch, Epoch: r.lead.epoch}})[0]
+	if a.Err == nil && a.EndOffset < 0 {
+		return -1, fmt.Errorf("the log does not know epoch %d: %w", r.lead.epoch, model.ErrOffsetNotAvailable)
+	}
+	return a.EndOffset, a.Err
 }
 
 func (r reader) fetch(ctx context.Context, offset int64) model.Fetched {
