@@ -148,10 +148,7 @@ func (b *Broker) run(ctx context.Context) error {
 		err = nil // it was stopped while it started
 	}
 	b.progress(func(a *assembly) { a.waiting = "the broker stops" })
-	stopped := b.parts.stop()
-	if err != nil && errors.Is(stopped, err) {
-		stopped = nil // said already
-	}
+	stopped := b.parts.stop(err)
 	if node := b.now.Load().quorum; node != nil {
 		stopped = errors.Join(stopped, node.Close())
 	}

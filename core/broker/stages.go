@@ -61,8 +61,8 @@ func cmpError(err, otherwise error) error {
 }
 
 // stop stops every part, the last started first. A part that does not end in
-// its time is left behind, and named in the error.
-func (s *stages) stop() error {
+// its time is left behind, and named in the error. What is part of told is left out.
+func (s *stages) stop(told error) error {
 	var errs []error
 	for i := len(s.running) - 1; i >= 0; i-- {
 		st := s.running[i]
@@ -71,7 +71,7 @@ func (s *stages) stop() error {
 		select {
 		case <-st.done:
 			late.Stop()
-			if st.err != nil && !errors.Is(st.err, context.Canceled) {
+			if st.err != nil && !errors.Is(st.err, context.Canceled) && !errors.Is(told, st.err) {
 				errs = append(errs, fmt.Errorf("stop %s: %w", st.name, st.err))
 			}
 			s.log.Debug("stopped", "part", st.name)

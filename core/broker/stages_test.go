@@ -32,7 +32,7 @@ func TestStagesStopInReverse(t *testing.T) {
 		if len(order) > 0 {
 			t.Fatalf("stopped %v", order)
 		}
-		if err := s.stop(); err != nil {
+		if err := s.stop(nil); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(order, []string{"c", "b", "a"}) {
@@ -53,7 +53,7 @@ func TestStagesTellWhoEnded(t *testing.T) {
 		if err := <-s.ended; !errors.Is(err, errEnded) {
 			t.Errorf("ended: %v", err)
 		}
-		if err := s.stop(); !errors.Is(err, boom) {
+		if err := s.stop(nil); !errors.Is(err, boom) {
 			t.Errorf("stop: %v", err)
 		}
 	})
@@ -83,7 +83,7 @@ func TestStagesDoNotWaitForEver(t *testing.T) {
 		s.start(t.Context(), "a", time.Second, func(ctx context.Context) error { <-ctx.Done(); return nil })
 		s.start(t.Context(), "stuck", time.Minute, func(context.Context) error { <-release; return nil })
 		began := time.Now()
-		err := s.stop()
+		err := s.stop(nil)
 		if err == nil || !strings.Contains(err.Error(), "stop stuck: it did not end within 1m0s") {
 			t.Errorf("stop: %v", err)
 		}

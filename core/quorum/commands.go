@@ -28,7 +28,7 @@ func (n *Node) do(ctx context.Context, op controller.Op) (controller.Answer, err
 	case <-ctx.Done():
 		return controller.Answer{}, interrupted(ctx)
 	case <-n.stopped:
-		return controller.Answer{}, errStopped()
+		return controller.Answer{}, &stoppedError{n.failure}
 	}
 	select {
 	case a := <-r.reply:
@@ -40,7 +40,7 @@ func (n *Node) do(ctx context.Context, op controller.Op) (controller.Answer, err
 		case a := <-r.reply: // answered before the end
 			return a, a.Err
 		default:
-			return controller.Answer{}, errStopped()
+			return controller.Answer{}, &stoppedError{n.failure}
 		}
 	}
 }
@@ -52,9 +52,19 @@ func interrupted(ctx context.Context) error {
 	return fmt.Errorf("waiting for the controller: %w", ctx.Err())
 }
 
-func errStopped() error {
-	return fmt.Errorf("the controller has stopped: %w", model.ErrNotController)
+// stoppedError is ErrNotController, with what ended Run, or nil.
+type stoppedError struct{ failure error }
+
+func (e *stoppedError) Error() string {
+	if e.failure == nil {
+		return "the controller has stopped"
+	}
+	return "the controller has stopped: " + e.failure.Error()
 }
+
+func (e *stoppedError) Unwrap() error { return e.failure }
+
+func (e *stoppedError) Is(target error) bool { return target == model.ErrNotController }
 
 // accept gives a request to the machine, or keeps it while there is no leader
 // that could be asked instead.
@@ -64,7 +74,10 @@ func (n *Node) accept(r request) {
 		return
 	default:
 	}
+	refused := n.refusal(r.op)
 	switch {
+	case n.leading.Load() && refused != nil:
+		r.reply <- controller.Answer{Err: refused}
 	case n.leading.Load():
 		n.nextID++
 		n.replies[n.nextID] = r.reply

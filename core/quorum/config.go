@@ -37,7 +37,10 @@ type Config struct {
 	Tick            time.Duration // 0: 100 ms
 	ElectionTicks   int           // 0: 10
 	SnapshotEntries int           // entries between two snapshots; 0: 10,000
+	Reserve         int           // bytes that quorum.db keeps free in itself, for a full disk; 0: 512 KiB
 	LockTimeout     time.Duration // how long to wait for another process to let go of Dir; 0: 1 s
+
+	sizeMax int // of quorum.db, for tests; 0: none
 }
 
 func (c Config) withDefaults() Config {
@@ -48,6 +51,7 @@ func (c Config) withDefaults() Config {
 	set(&c.ElectionTicks, 10)
 	set(&c.SnapshotEntries, 10_000)
 	set(&c.LockTimeout, time.Second)
+	set(&c.Reserve, reserveDefault)
 	defaults := controller.DefaultConfig()
 	set(&c.Controller.PartitionsDefault, defaults.PartitionsDefault)
 	set(&c.Controller.RequestPartitionsMax, defaults.RequestPartitionsMax)
@@ -77,8 +81,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("target of min ISR is %d: it must be at least 1", c.MinISRTarget)
 	case c.FeatureLevel < 1 || c.FeatureLevel > image.FeatureLevel:
 		return fmt.Errorf("feature level is %d: this release knows levels 1 to %d", c.FeatureLevel, image.FeatureLevel)
-	case c.Tick < 0 || c.ElectionTicks < 2 || c.SnapshotEntries < 1 || c.LockTimeout < 0:
-		return errors.New("tick, election ticks (at least 2), snapshot entries and lock timeout must be above 0")
+	case c.Tick < 0 || c.ElectionTicks < 2 || c.SnapshotEntries < 1 || c.LockTimeout < 0 || c.Reserve < 0:
+		return errors.New("tick, election ticks (at least 2), snapshot entries, lock timeout and reserve must be above 0")
 	}
 	return c.Controller.Validate()
 }

@@ -37,6 +37,8 @@ const (
 	heldRequests = 1024
 	// snapshotBytes of log, too, are worth a snapshot: all of it is in memory.
 	snapshotBytes = 64 << 20
+	// snapshotRetry entries after one that had no room, another is tried.
+	snapshotRetry = 100
 	// Bounds of what Raft sends and applies at once.
 	messageBytesMax  = 1 << 20
 	messagesInFlight = 64
@@ -60,6 +62,7 @@ type Node struct {
 	leading  atomic.Bool
 	requests chan request
 	stopped  chan struct{}
+	failure  error // of Run, once stopped is closed
 	running  atomic.Bool
 	onImage  []func(*image.Image)
 
@@ -73,6 +76,12 @@ type Node struct {
 	applied  uint64
 	snapped  uint64
 	logBytes int // applied since the snapshot
+	// snapAfter is where the next snapshot may be tried, when one had no room.
+	snapAfter uint64
+	// short: the reserve is used up and there is no room for another; shortTicks
+	// are those since it was tried.
+	short      bool
+	shortTicks int
 	// term is that of the entry applied last. Raft elected this node in a term;
 	// the machine leads once an entry of it is applied, and leadFrom too.
 	term     uint64
@@ -330,6 +339,14 @@ func (n *Node) Run(ctx context.Context) error {
 		return errors.New("quorum: Run was called twice")
 	}
 	defer n.stop()
+	if err := n.run(ctx); err != nil {
+		n.failure = fmt.Errorf("quorum: %w", err)
+	}
+	return n.failure
+}
+
+func (n *Node) run(ctx context.Context) error {
+	n.keepReserve()
 	n.publish(n.Image())
 	if n.onlyVoter() {
 		if err := n.raft.Campaign(); err != nil {
@@ -340,13 +357,14 @@ func (n *Node) Run(ctx context.Context) error {
 	defer func() { stopTick() }()
 	for {
 		if err := n.ready(); err != nil {
-			return fmt.Errorf("quorum: %w", err)
+			return err
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick:
 			n.raft.Tick()
+			n.tickReserve()
 			tick, stopTick = n.clock.NewTimer(n.cfg.Tick)
 		case r := <-n.requests:
 			n.accept(r)
@@ -403,6 +421,9 @@ func (n *Node) ready() error {
 		rd := n.raft.Ready()
 		if err := n.store.save(rd); err != nil {
 			return err
+		}
+		if !n.short && !n.store.hasReserve() {
+			n.keepReserve()
 		}
 		if rd.SoftState != nil {
 			n.roleChanged(rd.SoftState)
@@ -509,14 +530,20 @@ func (n *Node) publish(img *image.Image) {
 }
 
 func (n *Node) maybeSnapshot() error {
-	if n.applied-n.snapped < uint64(n.cfg.SnapshotEntries) && n.logBytes < snapshotBytes {
+	if n.applied-n.snapped < uint64(n.cfg.SnapshotEntries) && n.logBytes < snapshotBytes || n.applied < n.snapAfter {
 		return nil
 	}
 	var records []image.Record
 	for r := range n.Image().Records() {
 		records = append(records, r)
 	}
-	if err := n.store.snapshot(n.applied, n.conf, encodeEntry(session{}, 0, records)); err != nil {
+	err := n.store.snapshot(n.applied, n.conf, encodeEntry(session{}, 0, records))
+	if isFull(err) { // the log goes on without
+		n.snapAfter = n.applied + snapshotRetry
+		n.log.Warn("no room for a snapshot of the metadata", "dir", n.cfg.Dir, "err", err)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	n.snapped, n.logBytes = n.applied, 0

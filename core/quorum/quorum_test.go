@@ -17,7 +17,7 @@ import (
 )
 
 func testConfig(t *testing.T) Config {
-	return Config{Dir: t.TempDir(), NodeID: 1, Bootstrap: true, LockTimeout: 20 * time.Millisecond}
+	return Config{Dir: t.TempDir(), NodeID: 1, Bootstrap: true, LockTimeout: 20 * time.Millisecond, Reserve: 16 << 10}
 }
 
 var testRegistration = Registration{

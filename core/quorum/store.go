@@ -26,10 +26,13 @@ import (
 //	  "identity"    JSON of storedIdentity, which carries the version
 //	bucket "raft"
 //	  "hard-state"  raftpb.HardState: term, vote, commit
+//	  "pad-1" to 3  empty, see putSnapshot; may be missing
 //	  "snapshot"    raftpb.Snapshot; its data is an entry (entry.go)
 //	bucket "log"
 //	  index, 8 bytes big endian: raftpb.Entry; without gap from the snapshot on,
 //	  or from before it
+//	bucket "reserve", while room is made (reserve.go)
+//	  "filler"      zeros without a checksum
 const (
 	storeVersion = 1
 	databaseName = "quorum.db"
@@ -38,12 +41,14 @@ const (
 )
 
 var (
-	bucketMeta   = []byte("meta")
-	bucketRaft   = []byte("raft")
-	bucketLog    = []byte("log")
-	keyIdentity  = []byte("identity")
-	keyHardState = []byte("hard-state")
-	keySnapshot  = []byte("snapshot")
+	bucketMeta    = []byte("meta")
+	bucketRaft    = []byte("raft")
+	bucketLog     = []byte("log")
+	bucketReserve = []byte("reserve")
+	keyIdentity   = []byte("identity")
+	keyHardState  = []byte("hard-state")
+	keySnapshot   = []byte("snapshot")
+	keyFiller     = []byte("filler")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
@@ -64,6 +69,9 @@ type store struct {
 	// saved is the hard state on disk: a commit index alone is not worth a sync.
 	saved *raftpb.HardState
 	mem   *raft.MemoryStorage
+	// reserve is the room, in bytes, that is kept free; filled, that the filler is there.
+	reserve int
+	filled  bool
 }
 
 // firstState is what a new database holds.
@@ -74,7 +82,7 @@ type firstState struct {
 }
 
 func boltOptions(cfg Config) *bbolt.Options {
-	return &bbolt.Options{Timeout: cfg.LockTimeout, FreelistType: bbolt.FreelistMapType, NoStatistics: true}
+	return &bbolt.Options{Timeout: cfg.LockTimeout, FreelistType: bbolt.FreelistMapType, MaxSize: cfg.sizeMax}
 }
 
 // createStore makes a database that was not there. It is written under another
@@ -130,7 +138,7 @@ func (f firstState) write(tx *bbolt.Tx) error {
 	if err := putMessage(tx.Bucket(bucketRaft), keyHardState, f.hard); err != nil {
 		return err
 	}
-	return putMessage(tx.Bucket(bucketRaft), keySnapshot, f.snapshot)
+	return putSnapshot(tx.Bucket(bucketRaft), f.snapshot)
 }
 
 func syncDir(path string) error {
@@ -155,7 +163,7 @@ func openStore(cfg Config) (*store, error) {
 	if !info.Mode().IsRegular() || info.Size() == 0 {
 		return nil, fmt.Errorf("%s is empty or not a file: %s: %w", path, remedy, ErrDamaged)
 	}
-	s := &store{mem: raft.NewMemoryStorage()}
+	s := &store{mem: raft.NewMemoryStorage(), reserve: cfg.Reserve}
 	err = survive(func() error { return s.load(cfg, path) })
 	switch {
 	case err == nil:
@@ -231,6 +239,7 @@ func (s *store) read(tx *bbolt.Tx) error {
 	if meta == nil || state == nil || log == nil {
 		return errors.New("it is not a quorum's database")
 	}
+	s.filled = tx.Bucket(bucketReserve) != nil
 	if err := s.readIdentity(meta); err != nil {
 		return err
 	}
@@ -319,7 +328,7 @@ func (s *store) save(rd raft.Ready) error {
 	}
 	if rd.MustSync {
 		if err := s.update(func(tx *bbolt.Tx) error { return s.putEntries(tx, rd.Entries) }); err != nil {
-			return fmt.Errorf("save %d entries of the metadata log: %w", len(rd.Entries), err)
+			return fmt.Errorf("save %d entries of the metadata log: %w", len(rd.Entries), s.errFull(err))
 		}
 	}
 	if err := s.mem.SetHardState(s.hard); err != nil {
@@ -379,7 +388,7 @@ func (s *store) snapshot(index uint64, conf *raftpb.ConfState, data []byte) erro
 		return fmt.Errorf("snapshot at %d: %w", index, err)
 	}
 	err = s.update(func(tx *bbolt.Tx) error {
-		if err := putMessage(tx.Bucket(bucketRaft), keySnapshot, snap); err != nil {
+		if err := putSnapshot(tx.Bucket(bucketRaft), snap); err != nil {
 			return err
 		}
 		return deleteLog(tx.Bucket(bucketLog), 0, index)
@@ -427,6 +436,17 @@ func putMessage(b *bbolt.Bucket, key []byte, m proto.Message) error {
 		return err
 	}
 	return b.Put(key, sealed(v))
+}
+
+// putSnapshot puts a snapshot on pages of its own, as bbolt does from five keys on:
+// a change of the hard state would write it again otherwise, and need as much room.
+func putSnapshot(b *bbolt.Bucket, snap *raftpb.Snapshot) error {
+	for _, pad := range []string{"pad-1", "pad-2", "pad-3"} { // between hard-state and snapshot
+		if err := b.Put([]byte(pad), nil); err != nil {
+			return err
+		}
+	}
+	return putMessage(b, keySnapshot, snap)
 }
 
 func getMessage(b *bbolt.Bucket, key []byte, m proto.Message) error {

@@ -35,7 +35,8 @@ func TestFR3OneBrokerServesAndSaysItIsNotReplicated(t *testing.T) {
 }
 
 // FR-44: a full disk refuses writes with a retriable storage error, serves
-// reads, survives a kill and a start, and works again when a topic is deleted.
+// reads, survives a kill and a start, even if not a byte is free, and works again when
+// a topic is deleted.
 func TestFR44FullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "small")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -59,8 +60,32 @@ func TestFR44FullDisk(t *testing.T) {
 	if got := franzConsume(t, b.addr(), "big", stored); len(got) < stored {
 		t.Errorf("after the restart %d of %d acknowledged records", len(got), stored)
 	}
+	b.kill()
+	fillDisk(t, filepath.Join(dir, "filler"))
+	b.start()
+	if got := franzConsume(t, b.addr(), "small", 100); len(got) != 100 {
+		t.Errorf("on a disk without a free byte %d records of 100", len(got))
+	}
 	deleteTopic(t, b.addr(), "big")
 	franzProduce(t, b.addr(), "small", "none", numbered(1000))
+	createTopic(t, b.addr(), "another", 1)
+}
+
+// fillDisk takes what is left of a disk, to the last byte.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 16; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // fill produces until the disk is full and returns how many records were
