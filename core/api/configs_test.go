@@ -48,10 +48,12 @@ func TestDescribeTopicConfigs(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	c.apply(&image.ConfigRecord{Resource: model.Resource{Type: model.ResourceBroker}, Key: "log.retention.ms", Value: "500"},
+	c.apply(&image.ConfigRecord{Resource: model.BrokerResource(model.NoNode), Key: "log.retention.ms", Value: "500"},
+		&image.ConfigRecord{Resource: model.BrokerResource(self), Key: "log.retention.minutes", Value: "1"},
+		&image.ConfigRecord{Resource: model.BrokerResource(2), Key: "log.retention.ms", Value: "3"},
 		&image.ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "orders"}, Key: "retention.ms", Value: "9"})
 	for key, want := range map[string]string{
-		"retention.ms":        "retention.ms=9/1 log.retention.ms=500/3 log.retention.hours=7200000/4 log.retention.ms=604800000/5",
+		"retention.ms":        "retention.ms=9/1 log.retention.minutes=60000/2 log.retention.ms=500/3 log.retention.hours=7200000/4 log.retention.ms=604800000/5",
 		"segment.bytes":       "log.segment.bytes=1073741824/5",
 		"min.insync.replicas": "min.insync.replicas=2/5",
 		"preallocate":         "log.preallocate=false/5",
@@ -72,7 +74,16 @@ func TestDescribeTopicConfigs(t *testing.T) {
 func TestDescribedValuesResolve(t *testing.T) {
 	c := newCluster(t)
 	topic := c.topic("orders", self)
-	properties := map[string]Property{"log.retention.minutes": {Value: "3"}, "message.max.bytes": {Value: "77", Default: true}}
+	properties := map[string]Property{"log.retention.ms": {Value: "3"}, "message.max.bytes": {Value: "77", Default: true}, "log.roll.ms": {Value: "9"}}
+	for id, settings := range map[model.NodeID]map[string]string{
+		model.NoNode: {"log.retention.minutes": "4", "log.roll.hours": "5", "log.segment.bytes": "1048577"},
+		self:         {"log.retention.hours": "6", "log.segment.bytes": "1048578"},
+		2:            {"log.retention.ms": "7", "log.segment.bytes": "1048579"},
+	} {
+		for k, v := range settings {
+			c.apply(&image.ConfigRecord{Resource: model.BrokerResource(id), Key: k, Value: v})
+		}
+	}
 	h := newHandler(c, func(cfg *Config, _ *Deps) { cfg.Properties = properties })
 	shown := make(map[string]string)
 	for _, s := range describe(t, h, kmsg.ConfigResourceTypeTopic, "orders").Configs {
@@ -146,6 +157,7 @@ func TestDescribeConfigsErrors(t *testing.T) {
 		{kmsg.ConfigResourceTypeTopic, "nope-secret", 29},
 		{kmsg.ConfigResourceTypeBroker, "2", 42},
 		{kmsg.ConfigResourceTypeBroker, "one", 42},
+		{kmsg.ConfigResourceTypeBroker, "01", 42},
 		{kmsg.ConfigResourceTypeBrokerLogger, "1", 42},
 		{kmsg.ConfigResourceType(99), "x", 42},
 	} {
@@ -193,6 +205,9 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		{name: "a batch as large as a request", kind: kmsg.ConfigResourceTypeBroker, resource: "", entries: []entry{{Name: "message.max.bytes", Value: ptr("5000")}}},
 		{name: "a batch larger than any request", kind: kmsg.ConfigResourceTypeBroker, resource: "", entries: []entry{{Name: "message.max.bytes", Value: ptr("5001")}}, want: 40},
 		{name: "another broker", kind: kmsg.ConfigResourceTypeBroker, resource: "2", entries: set, want: 42},
+		{name: "this broker in two digits", kind: kmsg.ConfigResourceTypeBroker, resource: "01", entries: set, want: 42},
+		{name: "no broker", kind: kmsg.ConfigResourceTypeBroker, resource: "one", entries: set, want: 42},
+		{name: "a batch larger than any request, here", kind: kmsg.ConfigResourceTypeBroker, resource: "1", entries: []entry{{Name: "message.max.bytes", Value: ptr("5001")}}, want: 40},
 		{name: "unknown topic", kind: kmsg.ConfigResourceTypeTopic, resource: "nope", entries: set, want: 3},
 		{name: "unknown type", kind: 99, resource: "orders", entries: set, want: 42},
 		{name: "null value", kind: kmsg.ConfigResourceTypeTopic, resource: "orders", entries: []entry{{Name: "retention.ms"}}, want: 42},

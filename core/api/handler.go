@@ -136,7 +136,7 @@ func New(cfg Config, deps Deps) *Handler {
 		errs:        wire.NewErrors(),
 		log:         deps.Logger,
 		now:         deps.Now,
-		configs:     newConfigCache(cfg.Properties),
+		configs:     newConfigCache(cfg.NodeID, cfg.Properties),
 		sessions:    newFetchSessions(cfg.FetchSessionsMax, deps.Now, deps.Events),
 		producerIDs: newProducerIDs(deps.Controller),
 		creating:    newInFlight(),

@@ -121,7 +121,7 @@ func (h *Handler) createdTopic(ctx context.Context, from caller, asked *kmsg.Cre
 			own[c.Name] = *c.Value
 		}
 	}
-	for _, s := range topicSettings(h.deps.Metadata.Image(), own, h.cfg.Properties) {
+	for _, s := range topicSettings(h.deps.Metadata.Image(), h.cfg.NodeID, own, h.cfg.Properties) {
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.Value, c.Source = s.name, &s.value, int8(s.source)
 		out.Configs = append(out.Configs, c)

@@ -50,7 +50,7 @@ func (h *Handler) settingsOf(ctx context.Context, from caller, img *image.Image,
 			return nil, model.ErrUnknownTopicOrPartition
 		}
 		own := img.Config(model.Resource{Type: model.ResourceTopic, Name: r.ResourceName})
-		return topicSettings(img, own, h.cfg.Properties), nil
+		return topicSettings(img, h.cfg.NodeID, own, h.cfg.Properties), nil
 	case kmsg.ConfigResourceTypeBroker:
 		if !h.mayCluster(ctx, from, security.OpDescribeConfigs) {
 			return nil, model.ErrClusterAuthorization

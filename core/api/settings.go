@@ -31,10 +31,11 @@ type synonym struct {
 	source kmsg.ConfigSource
 }
 
-// topicSettings are all settings of a topic with these of its own. What is shown
-// is what configCache.of resolves.
-func topicSettings(img *image.Image, own map[string]string, static map[string]Property) []setting {
-	dynamic := img.Config(model.Resource{Type: model.ResourceBroker})
+// topicSettings are all settings that a topic with these of its own has on one
+// broker. What is shown is what configCache.of resolves.
+func topicSettings(img *image.Image, id model.NodeID, own map[string]string, static map[string]Property) []setting {
+	broker := img.Config(model.BrokerResource(id))
+	all := img.Config(model.BrokerResource(model.NoNode))
 	started := set(static)
 	var out []setting
 	for _, d := range topicconfig.Definitions() {
@@ -46,7 +47,8 @@ func topicSettings(img *image.Image, own map[string]string, static map[string]Pr
 			from   map[string]string
 			source kmsg.ConfigSource
 		}{
-			{dynamic, kmsg.ConfigSourceDynamicDefaultBrokerConfig},
+			{broker, kmsg.ConfigSourceDynamicBrokerConfig},
+			{all, kmsg.ConfigSourceDynamicDefaultBrokerConfig},
 			{started, kmsg.ConfigSourceStaticBrokerConfig},
 			{clusterDefaults(img), kmsg.ConfigSourceDefaultConfig},
 		} {
@@ -84,14 +86,14 @@ func clusterDefaults(img *image.Image) map[string]string {
 // set for all brokers. A property is read-only unless it stands in for a
 // topic's setting.
 func brokerSettings(img *image.Image, id model.NodeID, static map[string]Property) []setting {
-	all := img.Config(model.Resource{Type: model.ResourceBroker})
+	all := img.Config(model.BrokerResource(model.NoNode))
 	var own map[string]string
 	names := make(map[string]bool)
 	for name := range all {
 		names[name] = true
 	}
 	if id != model.NoNode {
-		own = img.Config(model.Resource{Type: model.ResourceBroker, Name: nodeName(id)})
+		own = img.Config(model.BrokerResource(id))
 		for name := range own {
 			names[name] = true
 		}
@@ -138,7 +140,7 @@ func (h *Handler) brokerResource(name string) (model.NodeID, error) {
 	}
 	n, err := strconv.ParseInt(name, 10, 32)
 	switch {
-	case err != nil:
+	case err != nil || name != nodeName(model.NodeID(n)):
 		return 0, fmt.Errorf("%w: broker %q is not a number", model.ErrInvalidRequest, name)
 	case model.NodeID(n) != h.cfg.NodeID:
 		return 0, fmt.Errorf("%w: this is broker %d, not %d", model.ErrInvalidRequest, h.cfg.NodeID, n)

@@ -129,6 +129,7 @@ func set(properties map[string]Property) map[string]string {
 // configCache keeps the resolved settings of topics for the newest image that
 // was asked about.
 type configCache struct {
+	node   model.NodeID
 	static map[string]string
 
 	mu      sync.Mutex
@@ -136,8 +137,8 @@ type configCache struct {
 	byTopic map[model.TopicID]topicconfig.Config
 }
 
-func newConfigCache(properties map[string]Property) *configCache {
-	return &configCache{static: set(properties)}
+func newConfigCache(node model.NodeID, properties map[string]Property) *configCache {
+	return &configCache{node: node, static: set(properties)}
 }
 
 // of resolves a topic's settings. What is in the image was validated before it
@@ -152,7 +153,7 @@ func (c *configCache) of(img *image.Image, t *image.Topic) topicconfig.Config {
 	if cfg, ok := c.byTopic[t.ID]; ok {
 		return cfg
 	}
-	cfg, err := img.TopicConfig(t.Name, c.static)
+	cfg, err := img.TopicConfig(t.Name, c.node, c.static)
 	if err != nil {
 		cfg, err = topicconfig.Resolve(nil, img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
 	}

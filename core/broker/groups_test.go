@@ -86,11 +86,11 @@ func TestRetentionOfOffsetsIsWarnedOf(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := groupWarnings(d.Image(), nil); len(got) != want {
+		if got := groupWarnings(d.Image(), model.NoNode, nil); len(got) != want {
 			t.Errorf("policy %q: %q", policy, got)
 		}
 	}
-	if got := groupWarnings(&image.Image{}, nil); len(got) != 0 {
+	if got := groupWarnings(&image.Image{}, model.NoNode, nil); len(got) != 0 {
 		t.Errorf("without the topic: %q", got)
 	}
 }

@@ -119,7 +119,7 @@ func (b *Broker) newManager(stores []*pluginhost.Store, incarnation [16]byte, pu
 	settings.ProducerExpiry = b.cfg.Replicas.ProducerExpiration
 	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
 	deps := replica.Deps{
-		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(settings),
+		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(cfg.NodeID, settings),
 		Incarnation: incarnation, Purged: purged,
 	}
 	for _, s := range stores {

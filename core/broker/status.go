@@ -112,5 +112,5 @@ func (b *Broker) lostStores() []string {
 // warnings are those of the settings and of the metadata.
 func (b *Broker) warnings(img *image.Image) []string {
 	return slices.Concat(settingsWarnings(b.cfg.Config, b.hostname), descriptorWarnings(descriptorsMax(), b.cfg.Server.ConnectionsMax),
-		replicationWarnings(img, b.cfg.Config), groupWarnings(img, b.cfg.TopicDefaults()))
+		replicationWarnings(img, b.cfg.Config), groupWarnings(img, model.NodeID(b.cfg.NodeID), b.cfg.TopicDefaults()))
 }

@@ -63,11 +63,11 @@ func replicationWarnings(img *image.Image, cfg config.Config) []string {
 }
 
 // groupWarnings are about settings under which committed offsets would be lost.
-func groupWarnings(img *image.Image, static map[string]string) []string {
+func groupWarnings(img *image.Image, node model.NodeID, static map[string]string) []string {
 	if _, made := img.TopicByName(model.OffsetsTopic); !made {
 		return nil
 	}
-	c, err := img.TopicConfig(model.OffsetsTopic, static)
+	c, err := img.TopicConfig(model.OffsetsTopic, node, static)
 	if err != nil || !c.CleanupPolicy.Delete {
 		return nil
 	}

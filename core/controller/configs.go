@@ -59,7 +59,7 @@ func (d *decision) alterConfig(c model.ConfigChange) error {
 			return err
 		}
 	}
-	if err := checkChanged(c.Resource, changed); err != nil {
+	if err := d.checkChanged(c.Resource, changed); err != nil {
 		return err
 	}
 	d.emit(difference(c.Resource, old, changed)...)
@@ -79,10 +79,13 @@ func (d *decision) checkResource(r model.Resource) error {
 			return nil
 		}
 		id, err := strconv.ParseInt(r.Name, 10, 32)
-		if err != nil || id < 0 {
+		if err != nil || id < 0 || r != model.BrokerResource(model.NodeID(id)) {
 			return fmt.Errorf("broker %q is not a node ID, nor empty for all brokers: %w", r.Name, model.ErrInvalidRequest)
 		}
-		return fmt.Errorf("settings of broker %s alone: set them for all brokers (an empty name) or in its configuration file: %w", r.Name, model.ErrInvalidRequest)
+		if _, ok := d.img.Broker(model.NodeID(id)); !ok {
+			return fmt.Errorf("there is no broker %d: %w", id, model.ErrInvalidRequest)
+		}
+		return nil
 	}
 	return fmt.Errorf("resource type %d has no settings here: %w", r.Type, model.ErrInvalidRequest)
 }
@@ -140,8 +143,8 @@ func (d *decision) inForce(r model.Resource, def topicconfig.Definition, setting
 		return own
 	}
 	defaults := d.cfg.TopicDefaults
-	if r.Type == model.ResourceTopic {
-		defaults = d.img.BrokerDefaults(defaults)
+	if r != model.BrokerResource(model.NoNode) {
+		defaults = d.img.BrokerDefaults(model.NoNode, defaults)
 	}
 	if v, _, ok := def.FromBroker(defaults); ok {
 		return v
@@ -149,15 +152,50 @@ func (d *decision) inForce(r model.Resource, def topicconfig.Definition, setting
 	return def.Default
 }
 
-func checkChanged(r model.Resource, settings map[string]string) error {
+func (d *decision) checkChanged(r model.Resource, settings map[string]string) error {
 	if r.Type == model.ResourceTopic {
 		return checkConfigs(r.Name, settings)
 	}
 	if err := checkConfigBytes(settings); err != nil {
 		return err
 	}
-	if err := topicconfig.ValidateBroker(settings); err != nil {
+	if err := d.checkBroker(r, settings); err != nil {
 		return fmt.Errorf("%w: %w", err, model.ErrInvalidConfig)
+	}
+	return nil
+}
+
+// checkBroker checks what is to be set for one broker or for all: by itself, and
+// together with what is set for all or for each one.
+func (d *decision) checkBroker(r model.Resource, settings map[string]string) error {
+	if err := topicconfig.ValidateBroker(settings); err != nil {
+		return err
+	}
+	all := model.BrokerResource(model.NoNode)
+	if r != all {
+		if err := topicconfig.ValidateOneBroker(settings); err != nil {
+			return err
+		}
+		return together(r, d.img.Config(all), settings)
+	}
+	for b := range d.img.Brokers() {
+		one := model.BrokerResource(b.ID)
+		if err := together(one, settings, d.img.Config(one)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func together(one model.Resource, all, own map[string]string) error {
+	if len(own) == 0 {
+		return nil
+	}
+	both := make(map[string]string, len(all)+len(own))
+	topicconfig.Overlay(both, all)
+	topicconfig.Overlay(both, own)
+	if err := topicconfig.ValidateBroker(both); err != nil {
+		return fmt.Errorf("on broker %s: %w", one.Name, err)
 	}
 	return nil
 }

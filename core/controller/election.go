@@ -100,6 +100,6 @@ func (d *decision) alive(n model.NodeID) bool {
 }
 
 func (d *decision) unclean(t *image.Topic) bool {
-	c, err := d.img.TopicConfig(t.Name, d.cfg.TopicDefaults)
+	c, err := d.img.TopicConfig(t.Name, model.NoNode, d.cfg.TopicDefaults)
 	return err == nil && c.UncleanElection
 }

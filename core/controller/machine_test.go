@@ -148,6 +148,10 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		return s.show(s.step(Resign{}))
 	case "topics":
 		return s.topics()
+	case "settings":
+		var broker string
+		d.MaybeScanArgs(t, "broker", &broker)
+		return fmt.Sprintln(s.img.Config(model.Resource{Type: model.ResourceBroker, Name: broker}))
 	case "removed":
 		var b strings.Builder
 		for r := range s.img.RemovedTopics() {
@@ -210,7 +214,7 @@ func (s *story) show(answered []CommandID) string {
 func (s *story) topics() string {
 	var b strings.Builder
 	for t := range s.img.Topics() {
-		c, err := s.img.TopicConfig(t.Name, nil)
+		c, err := s.img.TopicConfig(t.Name, model.NoNode, nil)
 		if err != nil {
 			fmt.Fprintln(&b, err)
 		}

@@ -69,7 +69,7 @@ func (m *Manager) applyLeaders(img *image.Image) {
 
 // applyLimit tells the shards how large a batch may be.
 func (m *Manager) applyLimit(img *image.Image) {
-	c, err := img.TopicConfig(model.OffsetsTopic, m.cfg.Static)
+	c, err := img.TopicConfig(model.OffsetsTopic, m.cfg.NodeID, m.cfg.Static)
 	if err != nil {
 		m.deps.Logger.Error("topic settings cannot be resolved; the last good ones stay", "topic", model.OffsetsTopic, "err", err)
 		return

@@ -174,27 +174,27 @@ func (i *Image) Config(r model.Resource) map[string]string {
 	return c
 }
 
-// TopicConfig is a topic's settings with all defaults filled in: its own, else
-// the cluster-wide broker settings of the metadata, else those that the broker
-// was started with (static, may be nil), else the cluster's targets and Kafka's
-// defaults.
-func (i *Image) TopicConfig(topic string, static map[string]string) (topicconfig.Config, error) {
-	return topicconfig.Resolve(i.BrokerDefaults(static), i.Config(model.Resource{Type: model.ResourceTopic, Name: topic}))
+// TopicConfig is a topic's settings on one broker, with all defaults filled in:
+// its own, else the metadata's for this broker, else the metadata's for all
+// brokers, else those that the broker was started with (static, may be nil), else
+// the cluster's targets and Kafka's defaults. With NoNode it is what the cluster
+// goes by, whichever broker has the topic.
+func (i *Image) TopicConfig(topic string, node model.NodeID, static map[string]string) (topicconfig.Config, error) {
+	return topicconfig.Resolve(i.BrokerDefaults(node, static), i.Config(model.Resource{Type: model.ResourceTopic, Name: topic}))
 }
 
-// BrokerDefaults is the broker properties that stand in for topic settings: the
-// cluster-wide ones over static ones over the cluster's target of min ISR. The
-// map is the caller's.
-func (i *Image) BrokerDefaults(static map[string]string) map[string]string {
+// BrokerDefaults is the broker properties that stand in for topic settings: this
+// broker's, unless it is NoNode, over those of all brokers over static ones over
+// the cluster's target of min ISR. The map is the caller's.
+func (i *Image) BrokerDefaults(node model.NodeID, static map[string]string) map[string]string {
 	merged := make(map[string]string, len(static)+1)
 	if i.Cluster.MinISRTarget > 0 {
 		merged[minISRKey] = strconv.Itoa(int(i.Cluster.MinISRTarget))
 	}
-	for k, v := range static {
-		merged[k] = v
-	}
-	for k, v := range i.Config(model.Resource{Type: model.ResourceBroker}) {
-		merged[k] = v
+	topicconfig.Overlay(merged, static)
+	topicconfig.Overlay(merged, i.Config(model.Resource{Type: model.ResourceBroker}))
+	if node != model.NoNode {
+		topicconfig.Overlay(merged, i.Config(model.BrokerResource(node)))
 	}
 	return merged
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -118,7 +119,7 @@ func TestEffectiveMinISR(t *testing.T) {
 
 func TestMinISRPrecedence(t *testing.T) {
 	minISR := func(img *Image) int {
-		c, err := img.TopicConfig("t", nil)
+		c, err := img.TopicConfig("t", model.NoNode, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -136,11 +137,45 @@ func TestMinISRPrecedence(t *testing.T) {
 	if got := minISR(img); got != 1 {
 		t.Errorf("from the topic: %d", got)
 	}
-	if c, err := img.TopicConfig("t", map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 1 {
+	if c, err := img.TopicConfig("t", model.NoNode, map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 1 {
 		t.Errorf("TopicConfig: %d, %v", c.MinISR, err)
 	}
-	if c, err := img.TopicConfig("u", map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 3 {
+	if c, err := img.TopicConfig("u", model.NoNode, map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 3 {
 		t.Errorf("TopicConfig of another: %d, %v", c.MinISR, err)
+	}
+}
+
+// A broker's own settings stand between a topic's and those of all brokers, on
+// that broker alone, and are in a snapshot.
+func TestBrokersOwnSettings(t *testing.T) {
+	set := func(r model.Resource, key, value string) Record {
+		return &ConfigRecord{Resource: r, Key: key, Value: value}
+	}
+	all := model.BrokerResource(model.NoNode)
+	img := mustImage(t, &TopicRecord{ID: topicID(1), Name: "t"}, &TopicRecord{ID: topicID(2), Name: "own"},
+		set(all, "log.retention.ms", "200"), set(model.BrokerResource(1), "log.retention.minutes", "1"),
+		set(model.Resource{Type: model.ResourceTopic, Name: "own"}, "retention.ms", "10"))
+	snapshot, err := FromRecords(1, slices.Collect(img.Records())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static := map[string]string{"log.retention.ms": "100", "message.max.bytes": "7"}
+	for _, tt := range []struct {
+		topic string
+		node  model.NodeID
+		want  time.Duration
+	}{
+		{"t", 1, time.Minute}, {"t", 2, 200 * time.Millisecond}, {"t", model.NoNode, 200 * time.Millisecond}, {"own", 1, 10 * time.Millisecond},
+	} {
+		c, err := snapshot.TopicConfig(tt.topic, tt.node, static)
+		if err != nil || c.RetentionAge != tt.want || c.MaxMessageBytes != 7 {
+			t.Errorf("%s on %d: %+v, %v; want an age of %v", tt.topic, tt.node, c, err, tt.want)
+		}
+	}
+	img = mustApply(t, img, &ConfigRecord{Resource: model.BrokerResource(1), Key: "log.retention.minutes", Unset: true},
+		&ConfigRecord{Resource: all, Key: "log.retention.ms", Unset: true})
+	if c, err := img.TopicConfig("t", 1, static); err != nil || c.RetentionAge != 100*time.Millisecond {
+		t.Errorf("taken away: %v, %v", c.RetentionAge, err)
 	}
 }
 

@@ -1,5 +1,7 @@
 package model
 
+import "strconv"
+
 // Commands are what the edge asks of the controller, and its answers. Each
 // answer stands for the command at the same place of its slice.
 
@@ -60,6 +62,14 @@ const (
 type Resource struct {
 	Type ResourceType
 	Name string
+}
+
+// BrokerResource is one broker; with NoNode, the default of all.
+func BrokerResource(id NodeID) Resource {
+	if id == NoNode {
+		return Resource{Type: ResourceBroker}
+	}
+	return Resource{Type: ResourceBroker, Name: strconv.Itoa(int(id))}
 }
 
 // ConfigOpKind is what is done to one key. (KIP-339)

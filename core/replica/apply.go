@@ -60,7 +60,7 @@ func (m *Manager) Apply(img *image.Image) {
 	// A survey that sees this image finds what is being deleted counted, and one
 	// that does not finds nothing that was made under it.
 	m.image.Store(img)
-	defaults := img.BrokerDefaults(nil)
+	defaults := img.BrokerDefaults(m.cfg.NodeID, nil)
 	same := !first && maps.Equal(defaults, m.defaults)
 	m.defaults = defaults
 	for t := range img.Topics() {

@@ -148,10 +148,11 @@ func DefaultBroker() Broker {
 	return Broker{Flush: d.Flush, FlushEvery: d.FlushEvery, ProducerExpiry: d.ProducerExpiry, RetentionEvery: d.RetentionEvery}
 }
 
-// SettingsOf resolves topics' settings from metadata and the broker's own.
-func SettingsOf(b Broker) func(*image.Image, string) (TopicSettings, error) {
+// SettingsOf resolves topics' settings on a broker from metadata and the broker's
+// own.
+func SettingsOf(node model.NodeID, b Broker) func(*image.Image, string) (TopicSettings, error) {
 	return func(img *image.Image, topic string) (TopicSettings, error) {
-		c, err := img.TopicConfig(topic, b.Static)
+		c, err := img.TopicConfig(topic, node, b.Static)
 		if err != nil {
 			return TopicSettings{}, fmt.Errorf("settings of topic %s: %w", topic, err)
 		}

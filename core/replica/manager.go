@@ -62,7 +62,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		deps.Events = noEvents{}
 	}
 	if deps.Settings == nil {
-		deps.Settings = SettingsOf(DefaultBroker())
+		deps.Settings = SettingsOf(cfg.NodeID, DefaultBroker())
 	}
 	m := &Manager{
 		cfg:         cfg,

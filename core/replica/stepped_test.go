@@ -92,7 +92,7 @@ func (s *stepped) boot(c *cluster) {
 	s.m, err = New(cfg, Deps{
 		Directories: []Directory{{ID: testDir, Name: "main", Store: s.store}},
 		Logger:      discard(), Clock: s.clock, Executor: s.exec,
-		Settings: SettingsOf(broker),
+		Settings: SettingsOf(cfg.NodeID, broker),
 	})
 	if err != nil {
 		s.t.Fatal(err)

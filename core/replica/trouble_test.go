@@ -64,7 +64,7 @@ func TestSnapshotAheadOfTheLogIsNeverBelieved(t *testing.T) {
 	run := func(snapshotAfter int) *fixture {
 		cfg := testConfig()
 		cfg.Limits.SnapshotAfter = snapshotAfter
-		return start(t, store, c, cfg, func(d *Deps) { d.Settings = SettingsOf(broker) })
+		return start(t, store, c, cfg, func(d *Deps) { d.Settings = SettingsOf(cfg.NodeID, broker) })
 	}
 	send := func(f *fixture, pid int64, seq int32) model.Appended {
 		return f.produce(part(0), makeBatch(t, batch.Options{Producer: &batch.Producer{ID: pid, Sequence: seq}}, "v"))

@@ -107,7 +107,7 @@ func (b *broker) start() error {
 	settings := replica.DefaultBroker()
 	settings.Flush = b.opts.Flush
 	settings.RetentionEvery = 700 * time.Millisecond
-	resolve := replica.SettingsOf(settings)
+	resolve := replica.SettingsOf(nodeID, settings)
 	m, err := replica.New(cfg, replica.Deps{
 		Directories: []replica.Directory{{ID: directory, Name: storeName, Plugin: "memstore", Store: b.store}},
 		Logger:      slog.New(slog.DiscardHandler),

@@ -54,6 +54,9 @@ type Definition struct {
 	Doc string
 	// Inert settings are accepted and shown, and have no effect yet.
 	Inert bool
+	// ClusterWide settings decide what the whole cluster does: no broker can have
+	// one of its own.
+	ClusterWide bool
 
 	check func(string) error
 }
@@ -188,6 +191,11 @@ func restricted(d Definition, only, why string) Definition {
 func inert(d Definition) Definition {
 	d.Inert = true
 	d.Doc += " Accepted and shown; it has no effect yet."
+	return d
+}
+
+func clusterWide(d Definition) Definition {
+	d.ClusterWide = true
 	return d
 }
 

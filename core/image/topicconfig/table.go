@@ -59,8 +59,8 @@ var table = []Definition{
 		"The part of a compacted log that must be uncompacted before it is compacted again."),
 	integer("min.compaction.lag.ms", Long, 0, 0, math.MaxInt64, same("log.cleaner.min.compaction.lag.ms"),
 		"How long a record stays uncompacted at least, in milliseconds."),
-	integer("min.insync.replicas", Int, 2, 1, math.MaxInt64, same("min.insync.replicas"),
-		"How many in-sync replicas must have a record before a producer with acks=all hears of it. While a topic has fewer replicas than its target, one less than it has is enough, so that two brokers go on when one dies."),
+	clusterWide(integer("min.insync.replicas", Int, 2, 1, math.MaxInt64, same("min.insync.replicas"),
+		"How many in-sync replicas must have a record before a producer with acks=all hears of it. While a topic has fewer replicas than its target, one less than it has is enough, so that two brokers go on when one dies.")),
 	inert(boolean("preallocate", same("log.preallocate"),
 		"Whether a new segment's file is given its full size at once.")),
 	inert(boolean("remote.log.copy.disable", nil,
@@ -85,8 +85,8 @@ var table = []Definition{
 	integer("segment.ms", Long, 7*day, 1, math.MaxInt64, []BrokerKey{
 		{Name: "log.roll.ms", Scale: 1}, {Name: "log.roll.hours", Scale: hour}},
 		"The age at which a segment is closed even when it is not full, in milliseconds."),
-	boolean("unclean.leader.election.enable", same("unclean.leader.election.enable"),
-		"Whether a replica that is not in sync may lead when no other is left, which loses acknowledged records."),
+	clusterWide(boolean("unclean.leader.election.enable", same("unclean.leader.election.enable"),
+		"Whether a replica that is not in sync may lead when no other is left, which loses acknowledged records.")),
 }
 
 var throttledReplica = regexp.MustCompile(`^[0-9]+:[0-9]+$`)

@@ -76,6 +76,29 @@ func ValidateBroker(broker map[string]string) error {
 	return err
 }
 
+// ValidateOneBroker says whether one broker may have these properties, which
+// ValidateBroker has passed, for itself.
+func ValidateOneBroker(broker map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(broker)) {
+		if d, _, ok := LookupBroker(key); ok && d.ClusterWide {
+			return fmt.Errorf("%s cannot be set for one broker alone, because the whole cluster goes by it: set it for all brokers (an empty name), or for a topic", key)
+		}
+	}
+	return nil
+}
+
+// Overlay puts a layer of broker properties over what is in broker already. A
+// setting that the layer gives in one unit replaces the one in another unit.
+func Overlay(broker, layer map[string]string) {
+	for key := range layer {
+		d, _, _ := LookupBroker(key)
+		for _, k := range d.Broker {
+			delete(broker, k.Name)
+		}
+	}
+	maps.Copy(broker, layer)
+}
+
 // Resolve is a topic's settings: its own, else what the broker's properties say,
 // else the default. Broker properties that stand in for no topic setting are
 // passed over.

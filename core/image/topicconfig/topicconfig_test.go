@@ -1,6 +1,7 @@
 package topicconfig
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -158,6 +159,42 @@ func TestValidateBroker(t *testing.T) {
 	}
 	if err := ValidateBroker(map[string]string{"log.retention.hours": "soon"}); err == nil || !strings.Contains(err.Error(), `log.retention.hours="soon"`) {
 		t.Errorf("ValidateBroker = %v; want one that names the property and its value", err)
+	}
+}
+
+func TestOneBrokerAlone(t *testing.T) {
+	if err := ValidateOneBroker(map[string]string{"log.retention.ms": "1", "message.max.bytes": "9"}); err != nil {
+		t.Error(err)
+	}
+	for _, key := range []string{"min.insync.replicas", "unclean.leader.election.enable"} {
+		if err := ValidateOneBroker(map[string]string{"log.retention.ms": "1", key: "1"}); err == nil || !strings.HasPrefix(err.Error(), key) {
+			t.Errorf("%s: %v; want one that names it", key, err)
+		}
+	}
+}
+
+// A layer wins in whatever unit it speaks, and takes away what is below alone.
+func TestOverlay(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		layers []map[string]string
+		want   map[string]string
+	}{
+		{"hours over ms", []map[string]string{{"log.retention.ms": "1"}, {"log.retention.hours": "2"}}, map[string]string{"log.retention.hours": "2"}},
+		{"both in one layer", []map[string]string{{"log.retention.minutes": "1"}, {"log.retention.hours": "2", "log.retention.ms": "3"}},
+			map[string]string{"log.retention.hours": "2", "log.retention.ms": "3"}},
+		{"others stay", []map[string]string{{"log.roll.ms": "1", "num.io.threads": "4"}, {"log.retention.ms": "2", "num.io.threads": "5"}},
+			map[string]string{"log.roll.ms": "1", "log.retention.ms": "2", "num.io.threads": "5"}},
+		{"three", []map[string]string{{"log.retention.ms": "1"}, {"log.retention.ms": "2"}, {"log.retention.ms": "3"}}, map[string]string{"log.retention.ms": "3"}},
+		{"nothing", []map[string]string{{"log.retention.ms": "1"}, nil}, map[string]string{"log.retention.ms": "1"}},
+	} {
+		got := map[string]string{}
+		for _, layer := range tt.layers {
+			Overlay(got, layer)
+		}
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %v; want %v", tt.name, got, tt.want)
+		}
 	}
 }
 
