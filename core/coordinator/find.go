@@ -18,7 +18,9 @@ const (
 // creation is an attempt to make the offsets topic. One caller makes it for all.
 type creation struct {
 	done chan struct{}
-	err  error // once done is closed
+	// Once done is closed:
+	err    error
+	gaveUp bool // the caller who made it, and not the controller
 }
 
 // Coordinator implements the port of the edge. Whoever waited for the topic waits for
@@ -97,9 +99,13 @@ func (m *Manager) create(ctx context.Context) error {
 		if !waitFor(ctx, c.done) {
 			return nil // it is still being made
 		}
+		if c.gaveUp {
+			return m.create(ctx)
+		}
 		return c.err
 	}
 	c.err = m.createNow(ctx)
+	c.gaveUp = c.err != nil && ctx.Err() != nil
 	m.mu.Lock()
 	m.creating = nil
 	m.mu.Unlock()

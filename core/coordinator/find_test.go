@@ -194,6 +194,36 @@ func TestCoordinatorDoesNotOutwaitItsCaller(t *testing.T) {
 	})
 }
 
+// One who goes away while the topic is made for all takes nobody else's answer along.
+func TestAnAttemptOutlivesWhoMadeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, made, events, _ := newRunningFinder(t)
+		m.Apply(made.cluster.img)
+		made.slow = time.Second
+		gone, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := m.Coordinator(gone, "g"); !errors.Is(err, model.ErrCoordinatorNotAvailable) {
+				t.Errorf("who went was told %v", err)
+			}
+		})
+		synctest.Wait() // it is the one who asks
+		for range 3 {
+			wg.Go(func() {
+				if node, err := m.Coordinator(t.Context(), "g"); err != nil || node != 1 {
+					t.Errorf("who stayed was told %d, %v", node, err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if len(made.asked) != 2 || len(events.notAvailable) != 1 {
+			t.Errorf("asked for %d times, %v not told", len(made.asked), events.notAvailable)
+		}
+	})
+}
+
 // One who waits for another's attempt shares its end.
 func TestAttemptsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
