@@ -100,6 +100,8 @@ type Events interface {
 	Expired(offsets int)
 	// Refused tells of a write of a machine that failed.
 	Refused()
+	// Full tells of a request for which groups have no memory.
+	Full()
 	// NotAvailable tells of somebody who was not told a coordinator, and why.
 	NotAvailable(reason string)
 }
@@ -118,6 +120,9 @@ type Deps struct {
 	// Executor runs reads and appends. Nil is the manager's own, which lives as long
 	// as Run.
 	Executor Executor
+	// Memory is what the machines count in, all of them together. Without its accounts
+	// nothing is counted or refused.
+	Memory group.Memory
 	// Incarnation is this start of the broker. Until its registration is in the
 	// image, the metadata may lack what was committed last, and nothing is applied.
 	// Zero: the first image is current.
@@ -149,4 +154,5 @@ func (noEvents) Rebalanced()          {}
 func (noEvents) Committed(int)        {}
 func (noEvents) Expired(int)          {}
 func (noEvents) Refused()             {}
+func (noEvents) Full()                {}
 func (noEvents) NotAvailable(string)  {}

@@ -54,6 +54,13 @@ func (s *Shard) refused(h *hosted, n *group.Notice) {
 	}
 }
 
+// full tells of requests for which there is no memory.
+func (s *Shard) full(h *hosted, n *group.Notice) {
+	if times, log := s.shortages.tell(s.clock.Now()); log {
+		s.logOf(h).Warn("groups have no memory for a request", "group", named(n.Group), "times", times, "err", n.Err)
+	}
+}
+
 // notice tells the log, and who counts, what a machine has to say.
 func (s *Shard) notice(h *hosted, n *group.Notice) {
 	log := s.log.With("group", named(n.Group), "generation", n.Generation)
@@ -79,6 +86,9 @@ func (s *Shard) notice(h *hosted, n *group.Notice) {
 		s.refused(h, n)
 	case group.NoticePassedOver:
 		s.logOf(h).Error("records of the offsets topic cannot be read; they are passed over", "records", n.Count, "err", n.Err)
+	case group.NoticeMemory:
+		s.events.Full()
+		s.full(h, n)
 	case group.NoticeLoaded:
 	}
 }

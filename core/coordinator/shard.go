@@ -97,6 +97,7 @@ type Shard struct {
 	exec   Executor
 	source Log
 	newID  func() string
+	memory group.Memory
 	host   host
 	clock  loop.Clock
 	loop   *loop.Loop[Input]
@@ -114,6 +115,7 @@ type Shard struct {
 	underway   map[model.Partition]int // appends, whoever asked for them
 	failures   rare                    // of loads
 	refusals   rare                    // of writes
+	shortages  rare                    // of memory
 	stopping   bool
 }
 
@@ -135,6 +137,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
 		exec:       exec,
 		source:     deps.Log,
 		newID:      deps.NewID,
+		memory:     deps.Memory,
 		hosted:     make(map[int32]*hosted),
 		timers:     loop.NewTimers[timerKey](),
 		requests:   make(map[group.RequestID]*request),
@@ -195,7 +198,7 @@ func (s *Shard) leads(now time.Time, index int32, l lead) {
 	if s.stopping {
 		return
 	}
-	h := &hosted{lead: l, machine: group.New(s.cfg.Groups, s.newID)}
+	h := &hosted{lead: l, machine: group.New(s.cfg.Groups, s.newID, s.memory)}
 	s.hosted[index] = h
 	s.step(now, h, &group.Lead{Epoch: l.epoch})
 }

@@ -39,6 +39,13 @@
 // come back are refused, what has expired and groups that become empty wait.
 // What is kept of a request is what the log would keep.
 //
+// All that is kept is counted in Memory, which the machines of a broker share. What would
+// add to it and does not fit is refused with COORDINATOR_NOT_AVAILABLE, after which
+// clients come back when they have waited: a join, assignments, a commit. Whatever adds
+// nothing goes on, so that members stay and commit, and everything can be deleted; the
+// last of the memory is for members. What is loaded is counted and never refused. A
+// subscription for which there is no memory is one that cannot be read.
+//
 // # Invariants
 //
 //   - Every request is answered exactly once: at the latest when a deadline of its
@@ -53,6 +60,8 @@
 //     not outlive, whoever uses another than the log's is told to join anew.
 //   - What a group that is Stable or Empty is, is what it would be loaded as.
 //   - Nothing expires that a member reads or that a rebalance may give to one.
+//   - What is counted is what is kept, and nothing after Resign (checkMemory, after each
+//     step of all properties; what things take: TestWhatIsKeptIsWhatIsCounted).
 //
 // They are tested by the stories in testdata/stories, one or more for each rule, by the
 // properties in machine_property_test.go, and from outside by the simulator.

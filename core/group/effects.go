@@ -99,9 +99,10 @@ const (
 	NoticeExpired                       // offsets, or a group, have expired
 	NoticeRefused                       // a write failed; Err says why
 	NoticePassedOver                    // a record of the log cannot be read
+	NoticeMemory                        // a request was refused for want of memory; Count is its bytes
 )
 
-var noticeNames = [...]string{"loaded", "rebalancing", "stable", "removed", "empty", "expired", "refused", "passed-over"}
+var noticeNames = [...]string{"loaded", "rebalancing", "stable", "removed", "empty", "expired", "refused", "passed-over", "memory"}
 
 // String is for logs and stories.
 func (k NoticeKind) String() string {

@@ -42,6 +42,7 @@ type group struct {
 	// subscribed are the topics of all members, where they could be read.
 	subscribed map[string]struct{}
 	readable   bool
+	topicsKept int // what that is counted as
 
 	offsets map[model.TopicPartition]committed
 	// underWay counts the writes under way that set or remove an offset.
@@ -52,6 +53,9 @@ type group struct {
 	recorded   bool // its metadata may be in the log
 	behind     bool // its metadata could not be written when it became empty
 	deleting   bool // its end is on its way to the log
+	dropped    bool // it is none of the machine's any more
+	kept       int  // bytes that are counted for all of it
+	widest     widths
 }
 
 // member is one member.
@@ -65,6 +69,7 @@ type member struct {
 	session    time.Duration
 	rebalance  time.Duration
 	assignment []byte
+	kept       int // bytes that are counted for it
 
 	join  request
 	sync  request
@@ -144,8 +149,10 @@ func (g *group) add(mem *member) {
 func (g *group) remove(mem *member) {
 	g.members = slices.DeleteFunc(g.members, func(other *member) bool { return other == mem })
 	delete(g.byID, mem.id)
+	g.byID = trim(g.byID, &g.widest.byID)
 	if mem.instance != "" {
 		delete(g.static, mem.instance)
+		g.static = trim(g.static, &g.widest.static)
 	}
 	g.count(mem.protocols, -1)
 	if g.leader == mem.id {
@@ -186,6 +193,7 @@ func (g *group) count(protocols []model.GroupProtocol, by int) {
 		name := protocols[i].Name
 		if g.support[name] += by; g.support[name] == 0 {
 			delete(g.support, name)
+			g.support = trim(g.support, &g.widest.support)
 		}
 	}
 }
@@ -246,17 +254,20 @@ func (g *group) isSubscribed(topic string) bool {
 	return ok
 }
 
-// subscribe reads what the members are subscribed to.
-func (g *group) subscribe() {
+// subscribe reads what the members are subscribed to, as long as that fits.
+func (g *group) subscribe(fits func(bytes int) bool) {
 	g.subscribed, g.readable = nil, false
 	if g.protocolType != consumerProtocol {
 		return
 	}
 	topics := make(map[string]struct{})
 	for _, mem := range g.members {
-		if !readTopics(mem.metadata(g.protocol), topics) {
+		if !readTopics(mem.metadata(g.protocol), topics) || !fits(len(topics)*topicBytes) {
 			return
 		}
+	}
+	if !fits(sizeOfTopics(topics)) {
+		return
 	}
 	g.subscribed, g.readable = topics, true
 }

@@ -19,6 +19,10 @@ func (m *Machine) join(now time.Time, in *Join, out *Effects) {
 	}
 	q.Protocols = distinct(q.Protocols)
 	g, ok := m.groups[q.Group]
+	if err := m.fitsJoin(now, g, q, out); err != nil {
+		failJoin(out, in.ID, q.MemberID, err)
+		return
+	}
 	switch {
 	case !ok && q.MemberID != "":
 		failJoin(out, in.ID, q.MemberID, fmt.Errorf("there is no group %q: %w", q.Group, model.ErrUnknownMemberID))
@@ -61,6 +65,17 @@ func (m *Machine) checkJoin(q *model.JoinGroup) error {
 	}
 	q.RebalanceTimeout = min(max(q.RebalanceTimeout, 0), timeoutMax)
 	return nil
+}
+
+// fitsJoin refuses a member, or more that one offers, for which there is no memory. Who
+// is a member stays one.
+func (m *Machine) fitsJoin(now time.Time, g *group, q *model.JoinGroup, out *Effects) error {
+	n, mem := m.joinBytes(g, q)
+	err := m.fits(n, mem != nil, q.Group, out)
+	if err != nil && mem != nil && mem.id == q.MemberID && !mem.join.waits {
+		m.alarms.set(&mem.alarm, now.Add(mem.session))
+	}
+	return err
 }
 
 // distinct drops protocols that are offered twice.
@@ -152,6 +167,7 @@ func (m *Machine) joinNew(now time.Time, in *Join, g *group, out *Effects) {
 	p := &pending{group: g, id: id}
 	p.alarm.owner = p
 	g.pending[id] = p
+	m.keep(g, sizeOfPending(id))
 	m.alarms.set(&p.alarm, now.Add(in.SessionTimeout))
 	failJoin(out, in.ID, id, model.ErrMemberIDRequired)
 }
@@ -200,7 +216,10 @@ func (m *Machine) addMember(now time.Time, in *Join, g *group, id string, out *E
 // waitInJoin lets a member wait for the next generation, with what it offers now. An
 // earlier request of it is answered: its client has given that up.
 func (m *Machine) waitInJoin(in *Join, mem *member, out *Effects) {
-	mem.group.offer(mem, in.Protocols)
+	if !mem.matches(in.Protocols) {
+		mem.group.offer(mem, own(in.Protocols))
+	}
+	m.measure(mem)
 	mem.session, mem.rebalance = in.SessionTimeout, in.RebalanceTimeout
 	if mem.join.waits {
 		failJoin(out, mem.join.id, mem.id, fmt.Errorf("the member has joined again: %w", model.ErrRebalanceInProgress))
@@ -208,6 +227,15 @@ func (m *Machine) waitInJoin(in *Join, mem *member, out *Effects) {
 	}
 	mem.join = request{id: in.ID, waits: true, skips: in.SkipsAssignment}
 	mem.group.joining++
+}
+
+// own are protocols that keep nothing of the request that they came in.
+func own(protocols []model.GroupProtocol) []model.GroupProtocol {
+	all := make([]model.GroupProtocol, len(protocols))
+	for i := range protocols {
+		all[i] = model.GroupProtocol{Name: protocols[i].Name, Metadata: bytes.Clone(protocols[i].Metadata)}
+	}
+	return all
 }
 
 // answerJoin answers a member that waits in Join. Its session begins anew.
@@ -255,7 +283,7 @@ func (m *Machine) replace(now time.Time, in *Join, mem *member, id string, out *
 	m.waitInJoin(in, mem, out)
 	m.alarms.set(&mem.alarm, now.Add(mem.session))
 	if unchanged && g.elect() == g.protocol {
-		m.write(now, g, []Record{g.record(now, nil)}, r, out)
+		m.hold(m.write(now, g, []Record{g.record(now, nil)}, r, out), sizeOfProtocols(r.oldProtocols))
 		return
 	}
 	m.rebalance(now, g, "static member "+mem.instance+" came back: "+short(in.Reason), out)
@@ -336,6 +364,7 @@ func (r *replacement) undo(m *Machine, now time.Time, err error, out *Effects) {
 	r.member.group.rename(r.member, r.oldID)
 	r.member.group.offer(r.member, r.oldProtocols)
 	r.member.session, r.member.rebalance = r.oldSession, r.oldRebalance
+	m.measure(r.member)
 }
 
 func (r *replacement) late(m *Machine, now time.Time, err error, out *Effects) bool {
@@ -356,6 +385,8 @@ func (r *replacement) abandon(error, *Effects) {} // the member waits in Join
 // removePending forgets who was given an ID.
 func (m *Machine) removePending(p *pending) {
 	delete(p.group.pending, p.id)
+	p.group.pending = trim(p.group.pending, &p.group.widest.pending)
+	m.keep(p.group, -sizeOfPending(p.id))
 	m.alarms.cancel(&p.alarm)
 }
 

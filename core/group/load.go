@@ -63,7 +63,9 @@ func (m *Machine) replayOffset(id string, key model.TopicPartition, value []byte
 	g, ok := m.groups[id]
 	if value == nil {
 		if ok {
+			m.dropOffset(g, key)
 			delete(g.offsets, key)
+			g.offsets = trim(g.offsets, &g.widest.offsets)
 			m.vanish(g)
 		}
 		return nil
@@ -75,7 +77,7 @@ func (m *Machine) replayOffset(id string, key model.TopicPartition, value []byte
 	if !ok {
 		g = m.addGroup(id, time.UnixMilli(c.at))
 	}
-	g.offsets[key] = c
+	m.setOffset(g, key, c)
 	return nil
 }
 
@@ -101,9 +103,19 @@ func (m *Machine) replayGroup(id string, value []byte) error {
 
 // install puts a group in the place of another, whose offsets it takes.
 func (m *Machine) install(g, old *group) {
-	g.offsets, g.index = old.offsets, old.index
+	g.offsets, g.widest.offsets, g.index = old.offsets, old.widest.offsets, old.index
 	m.order[g.index] = g
 	m.groups[g.id] = g
+	// What is the old one's is given back, but for the offsets.
+	for _, mem := range old.members {
+		m.keep(old, -mem.kept)
+	}
+	m.keep(old, -old.topicsKept)
+	g.kept, old.kept, old.dropped = old.kept, 0, true
+	for _, mem := range g.members {
+		m.measure(mem)
+	}
+	m.measureTopics(g)
 }
 
 // loaded begins to serve, or tries again after a while.

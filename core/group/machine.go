@@ -41,6 +41,8 @@ const (
 type Machine struct {
 	settings Settings
 	newID    func() string
+	memory   Memory
+	kept     int // bytes that are counted in memory.Kept
 
 	phase    phase
 	epoch    model.LeaderEpoch
@@ -49,6 +51,7 @@ type Machine struct {
 
 	groups map[string]*group
 	order  []*group // all groups; the place of each is in its index
+	widest int      // the most groups
 	alarms alarms
 	alarm  alarm     // for the next loading, or the next look at what has expired
 	timer  time.Time // the last that was asked for; zero: none
@@ -60,9 +63,10 @@ type Machine struct {
 }
 
 // New makes a machine that coordinates nothing until it leads. newID draws what makes
-// a member's ID unique; it is called by Step.
-func New(settings Settings, newID func() string) *Machine {
-	m := &Machine{settings: settings, newID: newID, epoch: model.NoEpoch}
+// a member's ID unique; it is called by Step. What the machine keeps is counted in
+// memory until it resigns; where that has no Account nothing is counted or refused.
+func New(settings Settings, newID func() string, memory Memory) *Machine {
+	m := &Machine{settings: settings, newID: newID, memory: memory, epoch: model.NoEpoch}
 	m.alarm.owner = m
 	m.forget()
 	return m
@@ -189,7 +193,8 @@ func (m *Machine) resign(out *Effects) {
 
 // forget drops all state that comes from the log.
 func (m *Machine) forget() {
-	m.groups, m.order = make(map[string]*group), nil
+	m.forgetKept()
+	m.groups, m.order, m.widest = make(map[string]*group), nil, 0
 	m.alarms, m.alarm = nil, alarm{owner: m}
 	m.writes = writes{last: m.writes.last}
 }
@@ -256,6 +261,7 @@ func (m *Machine) addGroup(id string, now time.Time) *group {
 	g.index = len(m.order)
 	m.order = append(m.order, g)
 	m.groups[id] = g
+	m.keep(g, g.size())
 	return g
 }
 
@@ -271,6 +277,9 @@ func (m *Machine) dropGroup(g *group) {
 	m.order[last] = nil
 	m.order = m.order[:last]
 	delete(m.groups, g.id)
+	m.groups = trim(m.groups, &m.widest)
+	m.keep(g, -g.kept)
+	g.dropped = true
 }
 
 // vanish forgets a group of which nothing is known, here or in the log.

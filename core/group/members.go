@@ -95,6 +95,7 @@ func (m *Machine) removeMember(mem *member, why string, out *Effects) {
 		mem.sync = request{}
 	}
 	g.remove(mem)
+	m.keep(g, -mem.kept)
 	m.alarms.cancel(&mem.alarm)
 	out.Notices = append(out.Notices, Notice{Kind: NoticeRemoved, Group: g.id, Member: mem.id, Generation: g.generation, Count: len(g.members), Text: why})
 }

@@ -42,6 +42,10 @@ func (m *Machine) commit(now time.Time, in *Commit, out *Effects) {
 		respond(out, in.ID, Committed{model.CommittedOffsets{Offsets: c.errs}})
 		return
 	}
+	if err := m.fits(m.commitBytes(g, q.Group, c.keys, c.values), q.Generation >= 0, q.Group, out); err != nil {
+		respond(out, in.ID, Committed{model.CommittedOffsets{Err: err}})
+		return
+	}
 	if g == nil {
 		c.group = m.addGroup(q.Group, now)
 	}
@@ -113,7 +117,7 @@ func (c *commitment) written(m *Machine, _ time.Time, err error, out *Effects) {
 		c.answer(model.CommittedOffsets{Err: err}, out)
 	} else {
 		for i := range c.keys {
-			c.group.offsets[c.keys[i]] = c.values[i]
+			m.setOffset(c.group, c.keys[i], c.values[i])
 		}
 		c.answer(model.CommittedOffsets{Offsets: c.errs}, out)
 	}
@@ -163,6 +167,7 @@ func (g *group) end(keys []model.TopicPartition) {
 	for _, key := range keys {
 		if g.underWay[key]--; g.underWay[key] == 0 {
 			delete(g.underWay, key)
+			g.underWay = trim(g.underWay, &g.widest.underWay)
 		}
 	}
 }

@@ -47,6 +47,7 @@ func (m *Machine) dropAssignment(now time.Time, g *group, err error, out *Effect
 	g.assigning = nil
 	for _, mem := range g.members {
 		mem.assignment = nil
+		m.measure(mem)
 		m.answerSync(now, mem, model.SyncedGroup{Err: err}, out)
 	}
 }
@@ -102,7 +103,7 @@ func (m *Machine) complete(now time.Time, g *group, out *Effects) {
 		return
 	}
 	g.protocol = g.elect()
-	g.subscribe()
+	m.subscribe(g)
 	g.become(now, model.GroupCompletingRebalance)
 	g.unsynced = len(g.members)
 	for _, mem := range g.members {
@@ -132,7 +133,7 @@ func (g *group) chooseLeader() bool {
 // has expired.
 func (m *Machine) becomeEmpty(now time.Time, g *group, out *Effects) {
 	g.protocol = ""
-	g.subscribe()
+	m.subscribe(g)
 	g.become(now, model.GroupEmpty)
 	out.Notices = append(out.Notices, Notice{Kind: NoticeEmpty, Group: g.id, Generation: g.generation})
 	if g.behind = m.full() != nil; g.behind {

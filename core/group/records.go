@@ -125,7 +125,7 @@ func decodeGroup(id string, b []byte) (*group, error) {
 	if len(g.members) > 0 {
 		g.state = model.GroupStable
 	}
-	g.subscribe()
+	g.subscribe(func(int) bool { return true })
 	return g, nil
 }
 

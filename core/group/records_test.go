@@ -100,7 +100,7 @@ func FuzzTopics(f *testing.F) {
 // serving is a machine that has loaded records.
 func serving(settings Settings, records []Record, out *Effects) *Machine {
 	ids := 0
-	m := New(settings, func() string { ids++; return string(rune('0' + ids%10)) })
+	m := New(settings, func() string { ids++; return string(rune('0' + ids%10)) }, Memory{})
 	m.Step(storyBegins, &Lead{Epoch: 1}, out)
 	m.Step(storyBegins, &Replay{Gen: m.gen, Records: records}, out)
 	m.Step(storyBegins, &Loaded{Gen: m.gen}, out)

@@ -196,7 +196,9 @@ func (r *removal) written(m *Machine, _ time.Time, err error, out *Effects) {
 	g.end(r.keys)
 	if err == nil {
 		for _, key := range r.keys {
+			m.dropOffset(g, key)
 			delete(g.offsets, key)
+			g.offsets = trim(g.offsets, &g.widest.offsets)
 		}
 	}
 	switch {
@@ -204,6 +206,7 @@ func (r *removal) written(m *Machine, _ time.Time, err error, out *Effects) {
 		m.dropGroup(g)
 	case err == nil && r.whole: // an earlier part was refused
 		g.forgetMembership()
+		m.measureTopics(g)
 	case r.whole:
 		g.deleting = false
 	case err != nil && r.again:

@@ -84,7 +84,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	settings.Retention = duration(t, d, "retention", settings.Retention)
 	settings.ExpiryEvery = duration(t, d, "expiry-every", settings.ExpiryEvery)
 	*s = story{now: storyBegins, asked: map[WriteID][]Record{}}
-	s.m = New(settings, func() string { s.ids++; return strconv.Itoa(s.ids) })
+	s.m = New(settings, func() string { s.ids++; return strconv.Itoa(s.ids) }, Memory{})
 	if !d.HasArg("idle") {
 		s.step(&Lead{Epoch: 1})
 		s.step(&Loaded{Gen: s.m.gen})

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -27,8 +28,14 @@ func (m *Machine) sync(now time.Time, in *Sync, out *Effects) {
 		return
 	}
 	assigns := mem.id == g.leader && g.assigning == nil
+	var of map[string][]byte
 	if assigns {
-		if err := m.full(); err != nil {
+		of = g.assigned(in.Assignments)
+		err := m.full()
+		if err == nil {
+			err = m.fits(g.assignmentBytes(of), true, g.id, out)
+		}
+		if err != nil {
 			failSync(out, in.ID, err)
 			return
 		}
@@ -38,7 +45,7 @@ func (m *Machine) sync(now time.Time, in *Sync, out *Effects) {
 	}
 	mem.sync = request{id: in.ID, waits: true}
 	if assigns {
-		m.assign(now, g, in.Assignments, out)
+		m.assign(now, g, of, out)
 	}
 }
 
@@ -69,14 +76,24 @@ func errGeneration(g *group, generation int32) error {
 	return fmt.Errorf("group %q has generation %d, not %d: %w", g.id, g.generation, generation, model.ErrIllegalGeneration)
 }
 
-// assign writes what the leader has assigned.
-func (m *Machine) assign(now time.Time, g *group, assignments []model.MemberAssignment, out *Effects) {
-	a := &assignment{group: g, of: make(map[string][]byte, len(g.members))}
+// assigned is what members are given, by their IDs.
+func (g *group) assigned(assignments []model.MemberAssignment) map[string][]byte {
+	of := make(map[string][]byte, len(g.members))
 	for _, one := range assignments {
-		if _, ok := g.byID[one.MemberID]; ok {
-			a.of[one.MemberID] = one.Assignment
+		if mem, ok := g.byID[one.MemberID]; ok {
+			of[mem.id] = one.Assignment
 		}
 	}
+	return of
+}
+
+// assign writes what the leader has assigned. Nothing is kept of the request that it
+// came in.
+func (m *Machine) assign(now time.Time, g *group, of map[string][]byte, out *Effects) {
+	for id := range of {
+		of[id] = bytes.Clone(of[id])
+	}
+	a := &assignment{group: g, of: of}
 	g.assigning = m.write(now, g, []Record{g.record(now, a.of)}, a, out)
 	a.write = g.assigning
 }
@@ -103,6 +120,7 @@ func (a *assignment) written(m *Machine, now time.Time, err error, out *Effects)
 	out.Notices = append(out.Notices, Notice{Kind: NoticeStable, Group: g.id, Generation: g.generation, Count: len(g.members)})
 	for _, mem := range g.members {
 		mem.assignment = a.of[mem.id]
+		m.measure(mem)
 		m.answerSync(now, mem, g.synced(mem), out)
 	}
 }

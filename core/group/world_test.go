@@ -37,8 +37,9 @@ type world struct {
 	assigned    map[string][]string
 	generations map[*group]int32
 	// stale are requests of a generation that was not the group's when they were sent.
-	stale map[RequestID]bool
-	calm  bool // nothing is looked at after each step
+	stale         map[RequestID]bool
+	calm          bool // nothing is looked at after each step
+	kept, writing *account
 }
 
 // openWrite is a write that has not been applied.
@@ -70,7 +71,8 @@ func newWorld(t *rapid.T) *world {
 	settings := DefaultSettings()
 	settings.SizeMax = 3
 	settings.Retention, settings.ExpiryEvery = time.Minute, 20*time.Second
-	w.m = New(settings, w.newID)
+	w.kept, w.writing = &account{total: 1 << 40}, &account{total: 1 << 40}
+	w.m = New(settings, w.newID, Memory{Kept: w.kept, Writes: w.writing})
 	w.step(&Lead{Epoch: 1})
 	w.step(&Loaded{Gen: w.m.gen})
 	return w
@@ -306,10 +308,11 @@ func (w *world) pass(by time.Duration) {
 
 // check looks at the machine from inside, and at a second one that has the log alone.
 func (w *world) check() {
+	w.checkMemory()
 	if w.m.phase != phaseServing || w.calm {
 		return
 	}
-	second := New(w.m.settings, w.newID)
+	second := New(w.m.settings, w.newID, Memory{})
 	var out Effects
 	second.Step(w.now, &Lead{Epoch: 1}, &out)
 	second.Step(w.now, &Replay{Gen: second.gen, Records: w.log}, &out)

@@ -20,6 +20,7 @@ type writes struct {
 	last  WriteID
 	queue []*write
 	bytes int
+	kept  int // bytes that are counted for them
 }
 
 // write is one. What it does to the state, and who is answered, is its outcome's.
@@ -27,6 +28,7 @@ type write struct {
 	id      WriteID
 	group   *group
 	bytes   int
+	kept    int // what it is counted as
 	outcome outcome
 	done    bool
 	err     error
@@ -52,6 +54,7 @@ func (m *Machine) write(now time.Time, g *group, records []Record, o outcome, ou
 	for i := range records {
 		w.bytes += len(records[i].Key) + len(records[i].Value)
 	}
+	m.hold(w, writeBytes+len(records)*recordBytes+2*w.bytes)
 	m.writes.bytes += w.bytes
 	m.writes.queue = append(m.writes.queue, w)
 	g.writes++
@@ -62,7 +65,7 @@ func (m *Machine) write(now time.Time, g *group, records []Record, o outcome, ou
 
 // full refuses what clients ask to be written while too much is under way.
 func (m *Machine) full() error {
-	if len(m.writes.queue) < writesMax && m.writes.bytes < writeBytesMax {
+	if len(m.writes.queue) < writesMax && m.writes.bytes < writeBytesMax && m.writesFit() {
 		return nil
 	}
 	return fmt.Errorf("%d writes of %d bytes are under way: %w", len(m.writes.queue), m.writes.bytes, model.ErrCoordinatorNotAvailable)
@@ -90,6 +93,7 @@ func (m *Machine) written(now time.Time, in *Written, out *Effects) {
 func (m *Machine) settle(now time.Time, w *write, out *Effects) {
 	m.alarms.cancel(&w.alarm)
 	m.writes.bytes -= w.bytes
+	m.keepWrite(-w.kept)
 	w.group.writes--
 	if w.err != nil {
 		out.Notices = append(out.Notices, Notice{Kind: NoticeRefused, Group: w.group.id, Err: w.err, Text: "a write was refused"})

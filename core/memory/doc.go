@@ -1,7 +1,7 @@
 // Package memory bounds how many bytes the broker's parts hold for the sake of
-// others: requests, responses, cached batches.
+// others: requests, responses, cached batches (Budget), or for long: groups (Tally).
 //
-// It owns a count and the order in which it is given out, never the bytes
+// A Budget owns a count and the order in which it is given out, never the bytes
 // themselves: whoever acquires keeps within what was granted, and releases it.
 //
 // Invariants, and where they are tested: what is used is never more than the

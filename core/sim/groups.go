@@ -204,6 +204,9 @@ func (e *groupEvents) Expired(offsets int) { e.b.f.report.Expired += offsets }
 // Refused implements coordinator.Events.
 func (e *groupEvents) Refused() {}
 
+// Full implements coordinator.Events.
+func (e *groupEvents) Full() {}
+
 // NotAvailable implements coordinator.Events.
 func (e *groupEvents) NotAvailable(string) {}
 

@@ -138,6 +138,15 @@ func (c Coordinator) Expired(offsets int) { c.m.add(coordinatorExpired, float64(
 // Refused counts a write that failed.
 func (c Coordinator) Refused() { c.m.add(coordinatorRefused, 1) }
 
+// Full counts a request for which groups have no memory.
+func (c Coordinator) Full() { c.m.add(coordinatorFull, 1) }
+
+// Kept sets how many bytes groups keep, and how many they may.
+func (c Coordinator) Kept(used, limit int64) {
+	c.m.set(coordinatorKept, float64(used))
+	c.m.set(coordinatorKeptMax, float64(limit))
+}
+
 // NotAvailable counts a client that was not told its group's coordinator.
 func (c Coordinator) NotAvailable(reason string) { c.m.add(coordinatorNotAvailable, 1, reason) }
 
@@ -145,6 +154,7 @@ func (c Coordinator) NotAvailable(reason string) { c.m.add(coordinatorNotAvailab
 func (c Coordinator) Begin(reasons ...string) {
 	c.m.add(coordinatorFailedLoads, 0)
 	c.m.add(coordinatorRefused, 0)
+	c.m.add(coordinatorFull, 0)
 	for _, r := range reasons {
 		c.m.add(coordinatorNotAvailable, 0, r)
 	}

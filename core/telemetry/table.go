@@ -48,6 +48,9 @@ const (
 	coordinatorCommitted    = "brokerd_coordinator_committed_offsets_total"
 	coordinatorExpired      = "brokerd_coordinator_expired_offsets_total"
 	coordinatorRefused      = "brokerd_coordinator_refused_writes_total"
+	coordinatorKept         = "brokerd_coordinator_memory_bytes"
+	coordinatorKeptMax      = "brokerd_coordinator_memory_limit_bytes"
+	coordinatorFull         = "brokerd_coordinator_refused_memory_total"
 	coordinatorLoads        = "brokerd_coordinator_load_seconds"
 	coordinatorFailedLoads  = "brokerd_coordinator_failed_loads_total"
 	coordinatorNotAvailable = "brokerd_coordinator_not_available_total"
@@ -91,6 +94,9 @@ func Table() []Metric {
 		{coordinatorCommitted, Counter, nil, "Offsets that groups have committed."},
 		{coordinatorExpired, Counter, nil, "Committed offsets that were kept long enough."},
 		{coordinatorRefused, Counter, nil, "Times that groups' records could not be written, so that clients had to try again."},
+		{coordinatorKept, Gauge, nil, "Memory that groups take: their members, assignments and offsets."},
+		{coordinatorKeptMax, Gauge, nil, "Memory that they may take."},
+		{coordinatorFull, Counter, nil, "Joins, assignments and commits that were refused because groups take all the memory that they may: raise memory."},
 		{coordinatorLoads, Histogram, nil, "Time in which the groups of one partition were read from the log, when this broker came to coordinate them."},
 		{coordinatorFailedLoads, Counter, nil, "Times that they could not be read, and were tried again."},
 		{coordinatorNotAvailable, Counter, []string{"reason"}, "Clients that were not told their group's coordinator. creation: the offsets topic cannot be made; waiting: it is being made; leader: the group's partition has no leader."},

@@ -137,6 +137,8 @@ func TestCoordinatorCounts(t *testing.T) {
 	c.Committed(3)
 	c.Expired(2)
 	c.Refused()
+	c.Full()
+	c.Kept(5, 9)
 	c.NotAvailable("creation")
 	c.Holds("Stable", 7)
 	c.Members(21)
@@ -148,6 +150,9 @@ func TestCoordinatorCounts(t *testing.T) {
 		`brokerd_coordinator_committed_offsets_total 3`,
 		`brokerd_coordinator_expired_offsets_total 2`,
 		`brokerd_coordinator_refused_writes_total 1`,
+		`brokerd_coordinator_refused_memory_total 1`,
+		`brokerd_coordinator_memory_bytes 5`,
+		`brokerd_coordinator_memory_limit_bytes 9`,
 		`brokerd_coordinator_not_available_total{reason="creation"} 1`,
 		`brokerd_coordinator_groups_count{state="Stable"} 7`,
 		`brokerd_coordinator_members_count 21`,
