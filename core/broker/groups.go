@@ -9,6 +9,7 @@ import (
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/group"
+	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/core/replica"
@@ -30,6 +31,10 @@ func (b *Broker) newCoordinator(node *quorum.Node, manager *replica.Manager, inc
 	b.metrics.Coordinator().Begin(coordinator.ReasonCreation, coordinator.ReasonWaiting, coordinator.ReasonLeader)
 	c, err := coordinator.New(cfg, coordinator.Deps{
 		Log: manager, Controller: node, Logger: b.log, Events: b.metrics.Coordinator(), Incarnation: incarnation,
+		Memory: group.Memory{
+			Kept:   memory.NewTally(b.cfg.Memory / memoryParts * memoryGroups),
+			Writes: memory.NewTally(b.cfg.Memory / memoryParts * memoryGroupWrites),
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the group coordinator: %w", err)
@@ -59,6 +64,7 @@ func (b *Broker) countGroups(ctx context.Context) {
 		counts.Holds(state.String(), census.Groups[state])
 	}
 	counts.Members(census.Members)
+	counts.Kept(groups.Memory())
 }
 
 func (b *Broker) offsetsTopic() coordinator.Topic {

@@ -28,14 +28,18 @@ import (
 // The parts of the memory budget, of memoryParts. What is left waits to be
 // collected.
 const (
-	memoryParts = 16
+	memoryParts = 32
 	// memoryServer is for what connections hold: requests, records that were read
 	// for fetches, replies.
-	memoryServer = 9
+	memoryServer = 18
 	// memoryAppends is for batches on their way to the stores.
-	memoryAppends = 3
+	memoryAppends = 4
+	// memoryGroupWrites is for what groups have under way to the log.
+	memoryGroupWrites = 1
 	// memoryTails is for the ends of logs.
-	memoryTails = 2
+	memoryTails = 3
+	// memoryGroups is for groups: their members, assignments and offsets.
+	memoryGroups = 4
 	// fetchShare is how many of the largest replies to a fetch memory holds: all
 	// clients share it, so that none is to take much of it at once.
 	fetchShare = 32

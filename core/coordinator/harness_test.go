@@ -236,6 +236,7 @@ type stepped struct {
 	most    int // reads that were under way at once
 
 	incarnation [16]byte
+	mem         group.Memory
 }
 
 func (s *stepped) Now() time.Time { return s.now }
@@ -268,7 +269,7 @@ func (s *stepped) restart(change func(*Config)) {
 		change(&cfg)
 	}
 	s.ordered, s.others = nil, nil
-	m, err := New(cfg, Deps{Log: s.log, Controller: noController{}, Clock: s, Executor: s, Events: s.events, Incarnation: s.incarnation, Logger: slog.New(slog.NewTextHandler(s.lines, nil))})
+	m, err := New(cfg, Deps{Log: s.log, Controller: noController{}, Clock: s, Executor: s, Events: s.events, Incarnation: s.incarnation, Memory: s.mem, Logger: slog.New(slog.NewTextHandler(s.lines, nil))})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -112,6 +112,14 @@ func (m *Manager) Census(ctx context.Context) (group.Census, error) {
 	return sum, nil
 }
 
+// Memory is how many bytes the groups of this broker keep, and how many they may.
+func (m *Manager) Memory() (used, total int64) {
+	if kept := m.deps.Memory.Kept; kept != nil {
+		return kept.Used(), kept.Total()
+	}
+	return 0, 0
+}
+
 // count answers one shard's part of a Census.
 func (s *Shard) count(counted chan<- group.Census) {
 	var c group.Census
