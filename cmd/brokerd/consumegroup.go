@@ -22,6 +22,8 @@ const (
 	// commitTimeout bounds a commit, also one that is under way when the command is
 	// interrupted.
 	commitTimeout = 10 * time.Second
+	// joinNotice is how long a member waits in silence to be let in.
+	joinNotice = 5 * time.Second
 )
 
 // checkGroup refuses what does not go with --group: the group says where to begin,
@@ -53,6 +55,9 @@ type membership struct {
 	mine map[int32]bool // assigned now; nil before the first assignment
 
 	// The rest belongs to poll.
+	since time.Time // when it began to join
+	told  bool      // that it waits
+
 	next map[int32]int64 // to read, of partitions that were read
 	seen map[int32]bool  // of mine, those that ended has looked at
 	left map[int32]bool  // of seen, those that have not reached their end
@@ -60,7 +65,7 @@ type membership struct {
 
 // runGroup consumes as a member of s.group, and commits what was printed.
 func (s *consuming) runGroup(ctx context.Context, c *console, at cluster, spans map[int32]span) error {
-	m := &membership{s: s, spans: spans, next: make(map[int32]int64), seen: make(map[int32]bool), left: make(map[int32]bool)}
+	m := &membership{s: s, spans: spans, since: time.Now(), next: make(map[int32]int64), seen: make(map[int32]bool), left: make(map[int32]bool)}
 	reset := kgo.NewOffset().AtEnd()
 	if s.beginning {
 		reset = kgo.NewOffset().AtStart()
@@ -122,6 +127,9 @@ func (m *membership) poll(ctx context.Context, c *console, out *bufio.Writer) er
 		if err != nil {
 			return err
 		}
+		if err := m.tellWait(c); err != nil {
+			return err
+		}
 		done, err := m.print(fetches, write, &printed)
 		if err == nil {
 			err = out.Flush()
@@ -159,6 +167,19 @@ func (m *membership) fetch(ctx context.Context) (kgo.Fetches, error) {
 		return nil, nil
 	}
 	return fetches, nil
+}
+
+// tellWait says once that the group has not let this member in yet.
+func (m *membership) tellWait(c *console) error {
+	m.mu.Lock()
+	joined := m.mine != nil
+	m.mu.Unlock()
+	if joined || m.told || time.Since(m.since) < joinNotice {
+		return nil
+	}
+	m.told = true
+	_, err := fmt.Fprintf(c.err, "waiting to be a member of group %s, whose coordinator has not let it in yet; the broker's log says why if it cannot\n", m.s.group)
+	return err
 }
 
 // print writes records, and returns those that may be committed.
