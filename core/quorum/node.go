@@ -340,7 +340,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	defer n.stop()
 	if err := n.run(ctx); err != nil {
-		n.failure = fmt.Errorf("quorum: %w", err)
+		n.failure = err
 	}
 	return n.failure
 }
