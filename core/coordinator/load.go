@@ -29,6 +29,13 @@ const (
 	goneAfter = 30 * time.Second
 )
 
+// chunkBytesMax bounds what is decompressed of a log before it is replayed, but for the
+// last batch. A record takes its key and value, and chunkRecordBytes.
+const (
+	chunkBytesMax    = 4 << 20
+	chunkRecordBytes = 128
+)
+
 // passedTold bounds the places passed over that one load names; all are counted.
 const passedTold = 10
 
@@ -54,6 +61,7 @@ type chunk struct {
 	end     int64
 	waits   bool // for the log to be opened
 	records []group.Record
+	bytes   int // that they take, about
 	passed  []error
 	topics  []string
 	err     error
@@ -338,9 +346,10 @@ func (r reader) readable(ctx context.Context, offset, end int64) (bool, error) {
 }
 
 // decode takes the records of whole batches. Those that cannot be read are passed
-// over: the rest of the groups is worth more.
+// over: the rest of the groups is worth more. What would be too much at once is left to
+// the next chunk.
 func (c *chunk) decode(data []byte) {
-	for len(data) > 0 {
+	for len(data) > 0 && c.bytes < chunkBytesMax {
 		info, err := recordbatch.Parse(data)
 		if err == nil && int(info.Bytes) > len(data) {
 			err = recordbatch.ErrIncomplete
@@ -372,6 +381,7 @@ func (c *chunk) decodeBatch(b []byte) {
 			c.topics = append(c.topics, topic)
 		}
 		c.records = append(c.records, group.Record{Key: r.Key, Value: r.Value, Timestamp: r.Timestamp})
+		c.bytes += len(r.Key) + len(r.Value) + chunkRecordBytes
 	}
 }
 

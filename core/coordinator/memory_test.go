@@ -3,13 +3,16 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/group"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 )
 
 // TestGroupsKeepToTheirMemory: many clients, each with a group of its own and a megabyte
@@ -76,4 +79,32 @@ func TestGroupsKeepToTheirMemory(t *testing.T) {
 	if err := committed(); err != nil {
 		t.Errorf("a commit that adds nothing, after the load: %v", err)
 	}
+}
+
+// TestPiecesOfALogAreSmall: what is decompressed at once is bounded, and all of it is read.
+func TestPiecesOfALogAreSmall(t *testing.T) {
+	const batches = 10
+	s := newStepped(t, 1, nil)
+	s.turn()
+	s.mustCommit("g", 5)
+	var all []byte
+	for i := range batches {
+		one, err := batch.Build(batch.Options{Codec: batch.Zstd}, batch.Record{Key: []byte{0, 9}, Value: make([]byte, 1<<20)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.log.put(0, one, true)
+		again := slices.Clone(one)
+		recordbatch.Stamp(again, int64(i), 0)
+		all = append(all, again...)
+	}
+	s.mustCommit("g", 6)
+	c := &chunk{}
+	c.decode(all)
+	if n := len(c.records); c.err != nil || n >= batches || c.next != int64(n) || c.bytes > chunkBytesMax+1<<20+chunkRecordBytes {
+		t.Errorf("%d records, %d bytes, next offset %d: %v", n, c.bytes, c.next, c.err)
+	}
+	s.restart(nil)
+	s.turn()
+	s.mustHave("g", 6)
 }
