@@ -370,14 +370,14 @@ func (s *simulation) deleteGroup(g *consumers) {
 	ask(s, "deletion of "+g.name, s.w.between(0, 2*time.Millisecond), time.Second,
 		func(groups *groups, done func(error)) {
 			c = claim{g: s.ledger.of(g.name)}
-			c.g.deletion = true
+			c.g.deletions++
 			attempts = s.ledger.attempted(c.g, keys, offsets, nil)
 			groups.Delete(context.Background(), g.name, done)
 		},
 		func(err error) {
 			s.w.note("deletion of %s: %v", g.name, err)
 			if err != nil && definite(err) {
-				c.g.deletion = false
+				c.g.deletions = max(0, c.g.deletions-1)
 			}
 			s.ledger.settled(c, keys, attempts, err)
 			if err == nil {

@@ -33,7 +33,7 @@ type groupSeen struct {
 	told           map[int32]map[int32]string
 	offsets        map[model.TopicPartition]*offsetSeen
 	alive          time.Time // when a member of a generation that is durable was last told that it is one
-	deletion       bool      // the group's deletion was asked for
+	deletions      int       // of the group, that were asked for and not refused
 }
 
 // offsetSeen is what is known of one committed offset: the attempts to set or remove
@@ -126,7 +126,7 @@ func (l *ledger) joined(name, instance string, a model.JoinedGroup) {
 	g := l.of(name)
 	switch known := max(g.synced, g.joined); {
 	case a.Generation <= known && l.mayBeGone(g): // perhaps it is another group of that name
-		g.synced, g.joined, g.deletion = 0, 0, false
+		g.synced, g.joined, g.deletions = 0, 0, 0
 		clear(g.told)
 	case a.Generation < known:
 		l.c.violate("group %s: member %s joined generation %d, and there was generation %d", name, a.MemberID, a.Generation, known)
@@ -309,7 +309,7 @@ func (l *ledger) mayExpire(g *groupSeen, key model.TopicPartition, lowest int) b
 // mayBeGone reports whether the group may have been removed since: without an offset
 // nothing keeps it but its members.
 func (l *ledger) mayBeGone(g *groupSeen) bool {
-	if g.deletion {
+	if g.deletions > 0 {
 		return true
 	}
 	for key, o := range g.offsets {
