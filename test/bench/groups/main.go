@@ -210,6 +210,7 @@ func (n size) print(targets []*target) {
 	row("RSS under this load, MiB", func(t *target) string { return fmt.Sprint(t.rss >> 20) })
 	row("kill -9, start: it listens", seconds(func(t *target) time.Duration { return t.listening }))
 	row("the offsets of all groups are served", seconds(func(t *target) time.Duration { return t.served }))
+	row("answers before that, without error and without the offsets", func(t *target) string { return fmt.Sprint(t.missing) })
 	row("all members heartbeat again (members that had to join anew)", func(t *target) string {
 		return fmt.Sprintf("%.2f s (%d)", t.heard.Seconds(), t.rejoined)
 	})

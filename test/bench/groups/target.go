@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -33,7 +34,7 @@ type target struct {
 	rates, cpu                   []float64
 	largeJoined, largeRebalanced time.Duration
 	listening, served, heard     time.Duration
-	rejoined                     int
+	rejoined, missing            int
 	rss, rssAfter                int64
 }
 
@@ -242,7 +243,14 @@ func (t *target) comeBack(ctx context.Context) error {
 	}
 	defer c.close()
 	for i := range t.n.groups {
-		if err := t.retry(ctx, func() error { return t.fetchOne(c, i) }); err != nil {
+		err := t.retry(ctx, func() error { return t.fetchOne(c, i) })
+		for ; errors.Is(err, errMissing); err = t.retry(ctx, func() error { return t.fetchOne(c, i) }) {
+			if t.missing++; time.Since(begun) > patience {
+				return err
+			}
+			pause(ctx, soon)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -284,10 +292,14 @@ func (t *target) fetchOne(c *conn, group int) error {
 		}
 	}
 	if n != t.n.partitions {
-		return fmt.Errorf("%s has %d offsets, not %d", groupName(group), n, t.n.partitions)
+		return fmt.Errorf("%s has %d offsets, not %d: %w", groupName(group), n, t.n.partitions, errMissing)
 	}
 	return nil
 }
+
+// errMissing is of an answer without an error and without what was committed: a
+// consumer that gets it begins anew.
+var errMissing = errors.New("committed offsets are missing")
 
 // spread is the median, and the least and the most.
 func spread(v []float64, form string) string {
