@@ -114,8 +114,9 @@ func configsTopic(r *toolRun) {
 }
 
 func configsBrokers(r *toolRun) {
+	const set, layer = "  log.retention.ms=172800000 sensitive=false synonyms={", ":log.retention.ms=172800000"
 	entity := []string{"--entity-type", "brokers", "--entity-default"}
-	value := "  log.retention.ms=172800000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=172800000"
+	value := set + "DYNAMIC_DEFAULT_BROKER_CONFIG" + layer
 	out := r.ok("ConfigCommand", append(entity, "--alter", "--add-config", "log.retention.ms=172800000")...)
 	r.contains(out, "Completed updating default config for brokers in the cluster.")
 	seen := func(want bool, args ...string) {
@@ -133,6 +134,15 @@ func configsBrokers(r *toolRun) {
 	r.ok("ConfigCommand", append(entity, "--alter", "--delete-config", "log.retention.ms")...)
 	seen(false, append(entity, "--describe")...)
 	seen(false, one...)
+
+	value = set + "DYNAMIC_BROKER_CONFIG" + layer
+	alone := []string{"--entity-type", "brokers", "--entity-name", r.brokerID(), "--alter"}
+	out = r.ok("ConfigCommand", append(alone, "--add-config", "log.retention.ms=172800000")...)
+	r.contains(out, "Completed updating config for broker "+r.brokerID()+".")
+	seen(true, one...)
+	r.ok("ConfigCommand", append(alone, "--delete-config", "log.retention.ms")...)
+	seen(false, one...)
+	r.refused("InvalidConfigurationException", "ConfigCommand", append(alone, "--add-config", "min.insync.replicas=1")...)
 }
 
 // configsNobody: there are no quotas and no users, which is no error.

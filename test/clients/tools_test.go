@@ -28,7 +28,7 @@ func kafkaTools() []kafkaTool {
 		}},
 		{"kafka-configs", []toolCase{
 			{"topics", configsTopic},
-			{"broker defaults", configsBrokers},
+			{"brokers", configsBrokers},
 			{"users, clients", configsNobody},
 		}},
 		{"kafka-console-producer", []toolCase{{"keys, headers, codecs", consoleProducer}}},
