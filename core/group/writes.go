@@ -65,7 +65,10 @@ func (m *Machine) write(now time.Time, g *group, records []Record, o outcome, ou
 
 // full refuses what clients ask to be written while too much is under way.
 func (m *Machine) full() error {
-	if len(m.writes.queue) < writesMax && m.writes.bytes < writeBytesMax && m.writesFit() {
+	if !m.writesFit() {
+		return fmt.Errorf("groups have as much under way to the log as `memory` allows: %w", model.ErrCoordinatorNotAvailable)
+	}
+	if len(m.writes.queue) < writesMax && m.writes.bytes < writeBytesMax {
 		return nil
 	}
 	return fmt.Errorf("%d writes of %d bytes are under way: %w", len(m.writes.queue), m.writes.bytes, model.ErrCoordinatorNotAvailable)
