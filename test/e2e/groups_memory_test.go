@@ -3,6 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,7 +41,7 @@ func TestGroupsStayWithinTheBudget(t *testing.T) {
 			for group := range groups {
 				var err error
 				late := eventually(testContext(t, 2*time.Minute), func() error {
-					if err = joinLarge(t, old, group); errors.Is(err, kerr.CoordinatorLoadInProgress) {
+					if err = joinLarge(t, old, group, largeBytes, 10*time.Minute); errors.Is(err, kerr.CoordinatorLoadInProgress) {
 						return err
 					}
 					return nil
@@ -75,10 +77,13 @@ func TestGroupsStayWithinTheBudget(t *testing.T) {
 	}
 }
 
-// joinLarge joins a group with a megabyte of metadata, and syncs with it.
-func joinLarge(t *testing.T, c *kgo.Client, group string) error {
+// largeBytes of metadata fit into a batch of the offsets topic.
+const largeBytes = 1_000_000
+
+// joinLarge joins a group with this much metadata, and syncs with it.
+func joinLarge(t *testing.T, c *kgo.Client, group string, size int, session time.Duration) error {
 	join := joinRequest(group)
-	join.SessionTimeoutMillis, join.Protocols[0].Metadata = 600_000, make([]byte, 1_000_000)
+	join.SessionTimeoutMillis, join.Protocols[0].Metadata = int32(session.Milliseconds()), make([]byte, size)
 	resp, err := c.SeedBrokers()[0].Request(t.Context(), join)
 	if err != nil {
 		return err
@@ -91,4 +96,56 @@ func joinLarge(t *testing.T, c *kgo.Client, group string) error {
 	sync.Group, sync.Generation, sync.MemberID = group, joined.Generation, joined.MemberID
 	_, err = c.SeedBrokers()[0].Request(t.Context(), sync)
 	return err
+}
+
+// TestConsumersWaitForMemory: consumers whose groups have no memory neither end nor ask
+// without pause, and begin when there is some.
+func TestConsumersWaitForMemory(t *testing.T) {
+	port := freePort(t)
+	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_MEMORY=128MiB"}, "--admin-port", strconv.Itoa(port))
+	createTopic(t, b.addr(), "orders", 1)
+	franzProduce(t, b.addr(), "orders", "none", numbered(3))
+	findCoordinator(t, newClient(t, b.addr()), "any")
+	old, begun := oldClient(t, b.addr()), time.Now()
+	for i, size := 0, largeBytes; size > 0; i++ { // to the last byte
+		err := eventually(testContext(t, startTimeout), func() error {
+			err := joinLarge(t, old, fmt.Sprint("attack-", i), size, 15*time.Second)
+			if errors.Is(err, kerr.CoordinatorNotAvailable) {
+				size /= 2
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		c := newClient(t, b.addr(), kgo.ConsumerGroup("franz"), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		if f := c.PollRecords(testContext(t, 2*time.Minute), 3); f.NumRecords() == 0 {
+			t.Errorf("franz-go: %v", f.Errors())
+		}
+		t.Logf("franz-go consumes after %s", time.Since(begun))
+	})
+	all.Go(func() {
+		got := kafkaTool(t, nil, "consumer.ConsoleConsumer", "--bootstrap-server", b.addr(), "--topic", "orders", "--group", "java",
+			"--from-beginning", "--max-messages", "3", "--timeout-ms", "60000")
+		if want := "value 0\nvalue 1\nvalue 2\n"; string(got) != want {
+			t.Errorf("Kafka's consumer read %q", got)
+		}
+		t.Logf("Kafka's consumer has consumed after %s", time.Since(begun))
+	})
+	all.Wait()
+	for line := range strings.Lines(httpGet(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", port))) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "brokerd_coordinator_refused_memory_total "); ok {
+			refused, err := strconv.Atoi(n)
+			t.Logf("refused=%d", refused)
+			if most := int(time.Since(begun)/time.Second) * 50; err != nil || refused < 3 || refused > most {
+				t.Errorf("%s requests were refused (%v), at most %d are fair", n, err, most)
+			}
+			return
+		}
+	}
+	t.Error("refused requests are not counted")
 }
