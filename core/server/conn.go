@@ -140,7 +140,11 @@ func (c *conn) report() {
 	args := []any{"listener", c.from.Listener, "remote", c.remote, "reason", string(reason), "err", why}
 	switch reason {
 	case ClosedSlow, ClosedProtocol, ClosedByHandler:
-		c.srv.log.Info("connection closed", args...)
+		if ok, left := c.srv.sparse.may(string(reason), time.Now()); ok {
+			c.srv.log.Info("connection closed", append(args, "left_out", left)...)
+			return
+		}
+		c.srv.log.Debug("connection closed", args...)
 	case ClosedByPanic: // logged where it happened
 	default: // shortage of memory is logged once for all that it closes
 		c.srv.log.Debug("connection closed", args...)

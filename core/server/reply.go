@@ -88,10 +88,24 @@ func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request h
 	}
 	got.Response.SetVersion(version)
 	if err := c.encode(ctx, r, got.Response); err != nil {
-		c.fail(ClosedMemory, fmt.Errorf("reply to API key %d: %w", r.header.Key, err))
+		c.fail(ClosedMemory, fmt.Errorf("reply to %s: %w", kmsg.NameForKey(r.header.Key), err))
+		c.tellUnkept(r, sizeOf(got.Response), err)
 		return
 	}
 	c.queued(r)
+}
+
+// tellUnkept logs a reply that there was no memory for, which its client only sees as
+// the end of its connection.
+func (c *conn) tellUnkept(r *reply, size int64, err error) {
+	if !errors.Is(err, errNoMemory) {
+		return
+	}
+	if ok, left := c.srv.sparse.may("unkept", time.Now()); ok {
+		c.srv.log.Warn("a reply does not fit the memory, its connection is closed; raise memory, or ask for less at once",
+			"api", kmsg.NameForKey(r.header.Key), "bytes", size, "client", r.header.ClientID,
+			"listener", c.from.Listener, "remote", c.remote, "left_out", left)
+	}
 }
 
 // encode makes the frame, in which large records stay where they are. Of a Fetch

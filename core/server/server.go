@@ -22,6 +22,7 @@ type Server struct {
 	events   Events
 	flexible flexibility
 	splicer  splicer
+	sparse   sparse
 
 	mu        sync.Mutex
 	listeners []bound

@@ -46,7 +46,27 @@ func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 	if err := req.ReadFrom(body); err != nil {
 		return nil, fmt.Errorf("%w: %s version %d: %w", ErrMalformed, api.Name(), h.Version, err)
 	}
+	if h.Key != KeyProduce && hasWrongNull(req, body) {
+		return nil, fmt.Errorf("%w: %s version %d has a null where none may be", ErrMalformed, api.Name(), h.Version)
+	}
 	return req, nil
+}
+
+// hasWrongNull says whether the codec took a null, or a negative length, for something
+// empty because it may not be null: written again it has the length 0. The first
+// difference counts, others come from such as a field that need not have been sent.
+func hasWrongNull(req kmsg.Request, body []byte) bool {
+	again := req.AppendTo(make([]byte, 0, len(body)))
+	for i := range min(len(again), len(body)) {
+		switch {
+		case again[i] == body[i]:
+		case req.IsFlexible():
+			return body[i] == 0 && again[i] == 1
+		default:
+			return body[i] >= 0x80 && again[i] == 0
+		}
+	}
+	return false
 }
 
 // nullLength is the one length below 0 that means something: null.
@@ -127,10 +147,19 @@ func (w *walker) uvarint() int {
 	return int(v)
 }
 
-// arrayLen is the count of an array; a null one has none.
+// arrayLen is the count of an array, which cannot be null.
 func (w *walker) arrayLen() int {
+	n := w.length()
+	if n < 0 {
+		w.fail()
+	}
+	return max(0, n)
+}
+
+// length is that of an array or of bytes, or below 0 for null.
+func (w *walker) length() int {
 	if w.flexible {
-		return max(0, w.uvarint()-1)
+		return w.uvarint() - 1
 	}
 	if len(w.src) < 4 {
 		w.fail()
@@ -141,7 +170,7 @@ func (w *walker) arrayLen() int {
 	if n < nullLength {
 		w.fail()
 	}
-	return max(0, n)
+	return n
 }
 
 func (w *walker) skipString() {
@@ -158,7 +187,7 @@ func (w *walker) skipString() {
 	w.skip(max(0, n))
 }
 
-func (w *walker) skipBytes() { w.skip(w.arrayLen()) }
+func (w *walker) skipBytes() { w.skip(max(0, w.length())) }
 
 // tags skips tagged fields: those that are not known are no error. (KIP-482)
 func (w *walker) tags() {
