@@ -137,7 +137,11 @@ func TestConsumersWaitForMemory(t *testing.T) {
 		t.Logf("Kafka's consumer has consumed after %s", time.Since(begun))
 	})
 	all.Wait()
-	for line := range strings.Lines(httpGet(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", port))) {
+	metrics := httpGet(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
+	if !strings.Contains(metrics, "\nbrokerd_coordinator_memory_limit_bytes 1.6777216e+07\n") || !strings.Contains(metrics, "\nbrokerd_coordinator_memory_bytes ") {
+		t.Error("what groups take is not shown")
+	}
+	for line := range strings.Lines(metrics) {
 		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "brokerd_coordinator_refused_memory_total "); ok {
 			refused, err := strconv.Atoi(n)
 			t.Logf("refused=%d", refused)
