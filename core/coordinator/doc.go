@@ -25,7 +25,9 @@
 //     (TestOneMachineTakesOver, TestNothingIsSentForAMachineThatHasEnded).
 //   - Every question has one answer (TestEveryQuestionIsAnswered, TestLeadership).
 //   - What is under way is bounded (TestFewAppendsAreUnderWay,
-//     TestAllPartitionsTogetherKeepToTheShardsLimit, TestFewPartitionsAreReadAtOnce).
+//     TestAllPartitionsTogetherKeepToTheShardsLimit, TestFewPartitionsAreReadAtOnce,
+//     TestPiecesOfALogAreSmall).
+//   - What groups keep is within Deps.Memory, and given back (TestGroupsKeepToTheirMemory).
 //   - The offsets topic is asked for once, with all of its partitions, and why there is
 //     none is told (TestFirstUseMakesTheTopicOnce, TestWhyThereIsNoCoordinator).
 //   - Metadata that is behind removes nothing (TestImagesBeforeTheRegistration,
