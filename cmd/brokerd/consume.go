@@ -46,7 +46,9 @@ sign, and \n and \t are what they always are.
 
 With --group it is a member of that group: it begins where the group is, shares the
 partitions with the other members, and commits what it has printed. Where the group
-has committed nothing, it prints new records, or all with --from-beginning.`,
+has committed nothing, it prints new records, or all with --from-beginning. With -e
+it ends when it has printed those of the partitions that it is given: at once where
+other members have them all.`,
 		Example: `  brokerd consume -t greetings --from-beginning
   brokerd consume -t orders --offset -10 -e
   brokerd consume -t orders --from-time 15m -n 100 -o json

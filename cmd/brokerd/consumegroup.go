@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,9 @@ type membership struct {
 
 	mu   sync.Mutex
 	mine map[int32]bool // assigned now; nil before the first assignment
+	// pending is the last printed record of each of mine whose commit is still to be
+	// acknowledged.
+	pending map[int32]*kgo.Record
 
 	// The rest belongs to poll.
 	since time.Time // when it began to join
@@ -65,7 +69,8 @@ type membership struct {
 
 // runGroup consumes as a member of s.group, and commits what was printed.
 func (s *consuming) runGroup(ctx context.Context, c *console, at cluster, spans map[int32]span) error {
-	m := &membership{s: s, spans: spans, since: time.Now(), next: make(map[int32]int64), seen: make(map[int32]bool), left: make(map[int32]bool)}
+	m := &membership{s: s, spans: spans, since: time.Now(), pending: make(map[int32]*kgo.Record),
+		next: make(map[int32]int64), seen: make(map[int32]bool), left: make(map[int32]bool)}
 	reset := kgo.NewOffset().AtEnd()
 	if s.beginning {
 		reset = kgo.NewOffset().AtStart()
@@ -103,6 +108,7 @@ func (m *membership) assigned(partitions []int32, mine bool) {
 			m.mine[p] = true
 		} else {
 			delete(m.mine, p)
+			delete(m.pending, p) // who has it next reads it again
 		}
 	}
 }
@@ -245,28 +251,40 @@ func (m *membership) position(partition int32) int64 {
 }
 
 // commit says that the records were printed. It does so even if the command is
-// interrupted between the two. A group that has moved on meanwhile has given them
-// to somebody else, who reads them again.
+// interrupted between the two. Where the group has moved on meanwhile, they are
+// committed the next time if this member has kept their partitions.
 func (m *membership) commit(ctx context.Context, c *console, records []*kgo.Record) error {
-	if len(records) == 0 {
+	m.mu.Lock()
+	for _, r := range records {
+		m.pending[r.Partition] = r
+	}
+	last := slices.Collect(maps.Values(m.pending))
+	m.mu.Unlock()
+	if len(last) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	err := m.client.CommitRecords(ctx, records...)
+	err := m.client.CommitRecords(ctx, last...)
 	if !moved(err) {
+		m.mu.Lock()
+		clear(m.pending) // nothing is given to this member or taken from it before the next poll
+		m.mu.Unlock()
 		return groupError("commit offsets of", m.s.group, err, "")
 	}
-	_, err = fmt.Fprintf(c.err, "the group has changed before %s could be committed; they will be read again (%s)\n",
+	if len(records) == 0 {
+		return nil // told before
+	}
+	_, err = fmt.Fprintf(c.err, "the group has changed before %s could be committed; they are committed later, or read again (%s)\n",
 		counted(len(records), "record"), shortError{err})
 	return err
 }
 
 // ended reports whether every partition that this member has was read to the end
-// that it had when the command started.
+// that it had when the command started, and committed.
 func (m *membership) ended(ctx context.Context) (bool, error) {
 	m.mu.Lock()
-	mine := maps.Clone(m.mine)
+	mine, pending := maps.Clone(m.mine), len(m.pending)
 	m.mu.Unlock()
 	if !m.s.exitAtEnd || mine == nil {
 		return false, nil
@@ -279,11 +297,12 @@ func (m *membership) ended(ctx context.Context) (bool, error) {
 	}
 	gone := func(p int32, _ bool) bool { return !mine[p] }
 	maps.DeleteFunc(m.seen, gone)
+	maps.DeleteFunc(m.next, func(p int32, _ int64) bool { return !mine[p] })
 	maps.DeleteFunc(m.left, gone)
 	if err := m.look(ctx, fresh); err != nil {
 		return false, err
 	}
-	return len(m.left) == 0, nil
+	return len(m.left) == 0 && pending == 0, nil
 }
 
 // look notes which of the partitions have something to read.
@@ -297,12 +316,13 @@ func (m *membership) look(ctx context.Context, partitions []int32) error {
 	}
 	for _, p := range partitions {
 		span := m.spans[p]
-		from := max(span.from, m.next[p])
+		from := span.from
 		// What is committed and no longer there is as good as nothing: the client begins
 		// where it does without.
 		if o, ok := commits.Lookup(m.s.topic, p); ok && o.Err == nil && o.At >= span.start {
 			from = o.At
 		}
+		from = max(from, m.next[p]) // what it has read is not read again while it has the partition
 		m.seen[p] = true
 		if from < span.end {
 			m.left[p] = true

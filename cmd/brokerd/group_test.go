@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // caller runs command lines against one broker.
@@ -197,6 +199,56 @@ func TestGroupBehindTheLog(t *testing.T) {
 	trim(4)
 	out, _ = call("", exitOK, "consume -t orders -g late --from-beginning -e")
 	same(t, out, "")
+}
+
+// gate is a screen that takes nothing until it is opened, and tells when something comes.
+type gate struct {
+	*screen
+	came, open chan struct{}
+	once       sync.Once
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	g.once.Do(func() { close(g.came) })
+	<-g.open
+	return g.screen.Write(p)
+}
+
+// A member whose commit is refused, since it was thrown out while it printed, commits
+// once it is in the group again, and does not end before.
+func TestGroupCommitRefused(t *testing.T) {
+	address, _ := dev(t, t.TempDir())
+	call := caller(t, address)
+	call("", exitOK, "topic create orders")
+	call("a\nb\n", exitOK, "produce -t orders")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, errs := &gate{screen: newScreen(), came: make(chan struct{}), open: make(chan struct{})}, newScreen()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, &console{in: strings.NewReader(""), out: out, err: errs},
+			[]string{"consume", "-t", "orders", "-g", "billing", "--from-beginning", "-e", "-b", address})
+	}()
+	<-out.came
+	g := eventually(t, call, "group describe billing -o json", func(g *describedGroup) bool { return len(g.Members) == 1 })
+	client, err := kgo.NewClient(kgo.SeedBrokers(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group, leave.Members = "billing", []kmsg.LeaveGroupRequestMember{{MemberID: g.Members[0].ID}}
+	if resp, err := leave.RequestWith(t.Context(), client); err != nil || resp.ErrorCode != 0 || resp.Members[0].ErrorCode != 0 {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	close(out.open)
+	if code := <-ended; code != exitOK || out.String() != "a\nb\n" || !strings.Contains(errs.String(), "before 2 records could be committed") {
+		t.Errorf("code %d, printed %q, %q", code, out, errs)
+	}
+	told, _ := call("", exitOK, "group describe billing -o json")
+	if !strings.Contains(told, `"committed": 2`) {
+		t.Errorf("in the end %s", told)
+	}
 }
 
 // A coordinator that is not there yet is asked again, though not for ever; every
