@@ -82,6 +82,15 @@ func TestTableIsPrintable(t *testing.T) {
 	}
 }
 
+// A script's variable that is not set is no name.
+func TestEmptyNames(t *testing.T) {
+	for _, command := range []string{"group describe", "topic describe", "topic alter"} {
+		if code, _, errs := call(t, "", append(strings.Fields(command), "")...); code != exitUsage || !strings.Contains(errs, "the name is empty") {
+			t.Errorf("%s '': code %d, %q", command, code, errs)
+		}
+	}
+}
+
 func TestUsageMistakes(t *testing.T) {
 	for _, tc := range []struct {
 		args string
@@ -132,6 +141,9 @@ func TestUsageMistakes(t *testing.T) {
 		{"group reset-offsets a -t b --to-datetime 15m", "--to-datetime 15m is not a time like"},
 		{"group reset-offsets a -t b --by-duration soon", "--by-duration soon is not a duration like"},
 		{"dev extra", `"extra" is not expected here`},
+		{"consume -t a -n abc", `--count is "abc", which is not a whole number (brokerd`},
+		{"consume -t a -n 99999999999999999999", "--count cannot be 99999999999999999999 (brokerd"},
+		{"consume -t a -e=maybe", `--exit is "maybe", which is not true or false`},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			code, _, errs := call(t, "", strings.Fields(tc.args)...)

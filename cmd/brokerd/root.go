@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // console is where a command reads and writes.
@@ -58,7 +61,7 @@ others depend on, write a configuration file and run "brokerd --config FILE".`,
 	root.Flags().StringArrayVar(&opts.set, "set", nil, "a setting over the file's and the environment's, as name=value (repeatable)")
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%s", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%s", flagText(err)) })
 	root.AddCommand(newDev(c), newTopic(c), newGroup(c), newProduce(c), newConsume(c), newPlugin(c), newConfig(c), newVersion(c), newExitCodes())
 	return root
 }
@@ -104,11 +107,32 @@ func someArgs(what string) cobra.PositionalArgs {
 	}
 }
 
+// flagText says what is wrong with a flag, in words that are not the parser's own.
+func flagText(err error) string {
+	var invalid *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &invalid) || !errors.As(err, &number) {
+		return err.Error()
+	}
+	flag, wanted := invalid.GetFlag(), "a number"
+	switch kind := flag.Value.Type(); {
+	case errors.Is(number, strconv.ErrRange):
+		return fmt.Sprintf("--%s cannot be %s", flag.Name, invalid.GetValue())
+	case kind == "bool":
+		wanted = "true or false"
+	case strings.HasPrefix(kind, "int"):
+		wanted = "a whole number"
+	}
+	return fmt.Sprintf("--%s is %q, which is not %s", flag.Name, invalid.GetValue(), wanted)
+}
+
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
 			return usagef(cmd, "name %s", what)
+		case len(args) == 1 && args[0] == "": // a script's variable that is not set
+			return usagef(cmd, "name %s: the name is empty", what)
 		case len(args) > 1:
 			return usagef(cmd, "%q is not expected here: name %s only", args[1], what)
 		}

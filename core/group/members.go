@@ -56,7 +56,11 @@ func (m *Machine) leave(now time.Time, in *Leave, out *Effects) {
 	}
 	respond(out, in.ID, Left{model.LeftGroup{Members: errs}})
 	if left := before - len(g.members); left > 0 {
-		m.rebalance(now, g, fmt.Sprintf("%d members have left", left), out)
+		reason := "a member has left"
+		if left > 1 {
+			reason = fmt.Sprintf("%d members have left", left)
+		}
+		m.rebalance(now, g, reason, out)
 		return
 	}
 	m.pendingGone(now, g, out)

@@ -330,3 +330,18 @@ func TestMapsShrink(t *testing.T) {
 		t.Errorf("%d entries, room for %d", len(all), widest)
 	}
 }
+
+// TestTheDefaultHolds: 1,000 groups of three members and 200,000 offsets fit into what
+// groups have by default, and leave room for more.
+func TestTheDefaultHolds(t *testing.T) {
+	var out Effects
+	a := &account{total: 64 << 20}
+	m := New(DefaultSettings(), nil, Memory{Kept: a})
+	m.Step(storyBegins, &Lead{Epoch: 1}, &out)
+	m.Step(storyBegins, &Replay{Gen: m.gen, Records: bigLog(1000, 200)}, &out)
+	m.Step(storyBegins, &Loaded{Gen: m.gen}, &out)
+	t.Logf("%d bytes of %d", a.used, a.total)
+	if len(m.groups) != 1000 || a.used > a.total-a.total/keptReserve {
+		t.Errorf("%d groups take %d bytes of %d", len(m.groups), a.used, a.total)
+	}
+}

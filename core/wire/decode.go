@@ -43,8 +43,8 @@ func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 	case leadsWithArray(h.Key) && !req.IsFlexible() && len(body) >= 4 && int32(binary.BigEndian.Uint32(body)) < nullLength:
 		return nil, fmt.Errorf("%w: %s version %d begins with an array of negative length", ErrMalformed, api.Name(), h.Version)
 	}
-	if err := req.ReadFrom(body); err != nil {
-		return nil, fmt.Errorf("%w: %s version %d: %w", ErrMalformed, api.Name(), h.Version, err)
+	if req.ReadFrom(body) != nil { // what it says is of answers
+		return nil, fmt.Errorf("%w: %s version %d ends inside a field", ErrMalformed, api.Name(), h.Version)
 	}
 	if h.Key != KeyProduce && hasWrongNull(req, body) {
 		return nil, fmt.Errorf("%w: %s version %d has a null where none may be", ErrMalformed, api.Name(), h.Version)
