@@ -37,3 +37,15 @@ func TestFewDescriptorsAreWarnedOf(t *testing.T) {
 func TestNeverIdle(t *testing.T) {
 	start(t, settings(t, t.TempDir(), config.Override{Name: "connections.max.idle.ms", Value: "-1"}))
 }
+
+// The parts of the memory are no more than it is, and the default holds the groups that
+// docs/operators.md says it does (core/group's TestTheDefaultHolds).
+func TestPartsOfTheMemory(t *testing.T) {
+	const parts = memoryServer + memoryAppends + memoryGroupWrites + memoryTails + memoryGroups
+	if parts > memoryParts-2 {
+		t.Errorf("%d parts of %d", parts, memoryParts)
+	}
+	if got := config.Default().Memory / memoryParts * memoryGroups; got < 64<<20 {
+		t.Errorf("groups have %d bytes", got)
+	}
+}
