@@ -63,6 +63,10 @@ func TestFR44FullDisk(t *testing.T) {
 	b.kill()
 	fillDisk(t, filepath.Join(dir, "filler"))
 	b.start()
+	for range 9 { // each is a record of the metadata
+		b.kill()
+		b.start()
+	}
 	if got := franzConsume(t, b.addr(), "small", 100); len(got) != 100 {
 		t.Errorf("on a disk without a free byte %d records of 100", len(got))
 	}
