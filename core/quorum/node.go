@@ -35,10 +35,6 @@ const (
 	// heldRequests bounds the commands that wait for a leader; more are refused
 	// with ErrNotController.
 	heldRequests = 1024
-	// snapshotBytes of log, too, are worth a snapshot: all of it is in memory.
-	snapshotBytes = 64 << 20
-	// snapshotRetry entries after one that had no room, another is tried.
-	snapshotRetry = 100
 	// Bounds of what Raft sends and applies at once.
 	messageBytesMax  = 1 << 20
 	messagesInFlight = 64
@@ -527,26 +523,4 @@ func (n *Node) publish(img *image.Image) {
 	for _, f := range n.onImage {
 		f(img)
 	}
-}
-
-func (n *Node) maybeSnapshot() error {
-	if n.applied-n.snapped < uint64(n.cfg.SnapshotEntries) && n.logBytes < snapshotBytes || n.applied < n.snapAfter {
-		return nil
-	}
-	var records []image.Record
-	for r := range n.Image().Records() {
-		records = append(records, r)
-	}
-	err := n.store.snapshot(n.applied, n.conf, encodeEntry(session{}, 0, records))
-	if isFull(err) { // the log goes on without
-		n.snapAfter = n.applied + snapshotRetry
-		n.log.Warn("no room for a snapshot of the metadata", "dir", n.cfg.Dir, "err", err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	n.snapped, n.logBytes = n.applied, 0
-	n.log.Debug("snapshot of the metadata", "offset", n.applied, "records", len(records))
-	return nil
 }
