@@ -30,7 +30,6 @@ e2e:
 
 # Every client, every tool and Kafka Streams, each in its cases; a table at the end.
 clients:
-	go vet -C test/clients/drivers/go ./...
 	go test -count=1 -timeout 30m -v ./test/clients
 
 # The whole matrix of clients, codecs and records, and 50 kills of each kind.
@@ -40,7 +39,8 @@ full:
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	go vet ./...
-	$$(scripts/tools lint) run
+	$$(scripts/tools lint) run --allow-parallel-runners
+	cd test/clients/drivers/go && go vet ./... && $$(../../../../scripts/tools lint) run --allow-parallel-runners
 
 # macOS is built, over the gRPC lane; it is tested by hand.
 cross:
