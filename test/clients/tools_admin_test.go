@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"errors"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -59,8 +60,26 @@ func topicsCreate(r *toolRun) {
 	for _, p := range []string{"0", "1"} {
 		r.has(out, "Topic:", name, "Partition:", p, "Leader:", id, "Replicas:", id, "Isr:", id, "Elr:", "LastKnownElr:")
 	}
-	r.contains(r.ok("TopicCommand", "--describe", "--topics-with-overrides"), "Topic: "+name+"\t")
-	r.hasNot(r.ok("TopicCommand", "--describe", "--under-replicated-partitions"), name)
+	r.contains(r.describeAll("--topics-with-overrides"), "Topic: "+name+"\t")
+	r.hasNot(r.describeAll("--under-replicated-partitions"), name)
+}
+
+// describeAll describes every topic of the broker. The tool lists them first, and fails
+// when one of them, another case's, is deleted before it asks about it.
+func (r *toolRun) describeAll(which string) string {
+	r.Helper()
+	var a answer
+	r.soon(func() error {
+		a = r.ask("TopicCommand", "", "--describe", which)
+		if a.Exit != 0 && strings.Contains(a.Stdout+a.Stderr, "does not host this topic-partition") {
+			return errors.New(strings.TrimSpace(a.Stdout + a.Stderr))
+		}
+		return nil
+	})
+	if a.Exit != 0 {
+		r.Fatalf("describe %s: exit %d: %s", which, a.Exit, strings.TrimSpace(a.Stdout+a.Stderr))
+	}
+	return a.Stdout
 }
 
 func topicsAlter(r *toolRun) {
