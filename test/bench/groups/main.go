@@ -1,10 +1,3 @@
-// Command groups measures consumer groups at scale on one broker: brokerd, with its log
-// in the page cache and with an fsync before each acknowledgement, beside Apache Kafka,
-// in one run. Run it from the top of the tree:
-//
-//	go run ./test/bench/groups
-//
-// It takes some minutes and needs a JDK; Kafka itself is installed by scripts/tools.
 package main
 
 import (

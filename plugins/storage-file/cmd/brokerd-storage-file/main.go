@@ -1,5 +1,3 @@
-// Command brokerd-storage-file is the plugin storage-file as a program of its
-// own. The broker starts it.
 package main
 
 import (
