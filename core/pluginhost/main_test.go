@@ -239,7 +239,7 @@ func appendOf(h storage.Handle, base int64) storage.AppendRequest {
 	if err != nil {
 		panic(err)
 	}
-	return storage.AppendRequest{Handle: h, LeaderEpoch: 1, BaseOffset: base, Batches: []storage.BatchInfo{info}, Data: data}
+	return storage.AppendRequest{Handle: h, LeaderEpoch: 1, BaseOffset: base, Batches: []storage.BatchInfo{info}, Data: [][]byte{data}}
 }
 
 // appendOne appends and waits.

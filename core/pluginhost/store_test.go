@@ -54,7 +54,7 @@ func calls(t *testing.T, s storage.Store, h storage.Handle) map[string]error {
 	_, out["read"] = s.Read(ctx, storage.ReadRequest{Handle: h, UpTo: 1, MaxBytes: 1 << 20})
 	_, out["scan"] = s.Scan(ctx, storage.ScanRequest{Handle: h, UpTo: 1})
 	replacement := appendOf(h, 0)
-	out["replace"] = s.Replace(ctx, storage.ReplaceRequest{Handle: h, To: 1, Batches: replacement.Batches, Data: replacement.Data})
+	out["replace"] = s.Replace(ctx, storage.ReplaceRequest{Handle: h, To: 1, Batches: replacement.Batches, Data: replacement.Data[0]})
 	_, _, out["find timestamp"] = s.FindTimestamp(ctx, storage.TimestampQuery{Handle: h, UpTo: 1})
 	out["put blob"] = s.PutBlob(ctx, h, "state", storage.Blob{Offset: 0, Data: []byte("x")})
 	_, _, out["get blob"] = s.GetBlob(ctx, h, "state")

@@ -202,3 +202,6 @@ func (s *Store) Usage(ctx context.Context) (storage.Usage, error) {
 	}
 	return l.store.Usage(ctx)
 }
+
+// Files implements storage.Store: there are none for the core, see sdk/plugin.
+func (s *Store) Files() storage.Files { return nil }

@@ -1,9 +1,9 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/partition"
@@ -180,26 +180,18 @@ type appendCall struct {
 // run makes the call, on the lane.
 func (c *appendCall) run(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
-	data := c.parts[0]
-	if len(c.parts) > 1 {
-		data = make([]byte, 0, c.bytes)
-		for _, p := range c.parts {
-			data = append(data, p...)
-		}
-	}
-	if c.shard.tails.limit > 0 {
-		c.kept = data
-		if len(c.parts) == 1 {
-			c.kept = slices.Clone(data) // a client's batch may lie in a larger buffer
-		}
-	}
+	parts := c.parts
 	c.parts = nil
+	if c.shard.tails.limit > 0 {
+		c.kept = bytes.Join(parts, nil) // a client's batch may lie in a larger buffer
+	}
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
 		LeaderEpoch: c.first.Epoch,
 		BaseOffset:  c.first.Base,
 		Batches:     c.batches,
-		Data:        data,
+		Data:        parts,
+		Checked:     true,
 		Require:     c.replica.dir.require(c.first.Machine),
 	}, c.done)
 }

@@ -39,7 +39,7 @@ func TestTailReadsLikeAStore(t *testing.T) {
 					c.batches, c.data, c.last = append(c.batches, info), append(c.data, b...), info.LastOffset
 					next += n
 				}
-				store.Append(context.Background(), storage.AppendRequest{Handle: handle, BaseOffset: c.base, Batches: c.batches, Data: c.data},
+				store.Append(context.Background(), storage.AppendRequest{Handle: handle, BaseOffset: c.base, Batches: c.batches, Data: [][]byte{c.data}},
 					func(_ storage.AppendResult, err error) {
 						if err != nil {
 							rt.Error(err)

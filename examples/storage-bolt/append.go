@@ -38,7 +38,7 @@ func (s *store) appendIn(tx *bolt.Tx, req *storage.AppendRequest) (storage.Appen
 	if req.LeaderEpoch < h.log.seen {
 		return storage.AppendResult{}, fencedEpoch(req.LeaderEpoch, h.log.seen)
 	}
-	rows, err := split(req.Batches, req.Data)
+	rows, err := split(req.Batches, bytes.Join(req.Data, nil))
 	if err != nil {
 		return storage.AppendResult{}, err
 	}

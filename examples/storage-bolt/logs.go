@@ -180,3 +180,6 @@ func (s *store) Shutdown(context.Context) error {
 	<-s.ended
 	return err
 }
+
+// Files implements storage.Store: there are none.
+func (s *store) Files() storage.Files { return nil }

@@ -45,7 +45,7 @@ func appendOne(t *testing.T, s *store, h storage.Handle, offset int64) <-chan er
 	}
 	done := make(chan error, 1)
 	s.Append(t.Context(), storage.AppendRequest{
-		Handle: h, LeaderEpoch: 1, BaseOffset: offset, Batches: []storage.BatchInfo{info}, Data: data,
+		Handle: h, LeaderEpoch: 1, BaseOffset: offset, Batches: []storage.BatchInfo{info}, Data: [][]byte{data},
 	}, func(_ storage.AppendResult, err error) { done <- err })
 	return done
 }

@@ -63,7 +63,7 @@ func benchAppend(b *testing.B, size int, require storage.Survives) {
 		recordbatch.Stamp(s.data, base, 0)
 		s.infos[0].BaseOffset, s.infos[0].LastOffset = base, base+9
 		store.Append(ctx, storage.AppendRequest{
-			Handle: res.Handle, BaseOffset: base, Batches: s.infos, Data: s.data, Require: require,
+			Handle: res.Handle, BaseOffset: base, Batches: s.infos, Data: [][]byte{s.data}, Require: require,
 		}, func(_ storage.AppendResult, err error) {
 			if err != nil {
 				b.Error(err)
@@ -115,7 +115,7 @@ func BenchmarkColdRead(b *testing.B) {
 				b.Fatal(err)
 			}
 			waits.Add(1)
-			store.Append(ctx, storage.AppendRequest{Handle: res.Handle, BaseOffset: i, Batches: []storage.BatchInfo{info}, Data: data},
+			store.Append(ctx, storage.AppendRequest{Handle: res.Handle, BaseOffset: i, Batches: []storage.BatchInfo{info}, Data: [][]byte{data}},
 				func(_ storage.AppendResult, err error) {
 					defer waits.Done()
 					if err != nil {

@@ -80,7 +80,7 @@ func TestLogLevelsOfAProcess(t *testing.T) {
 		data, info := record(t, 0, byte('a'+i))
 		first = append(first, data)
 		done := make(chan error, 1)
-		s.Append(t.Context(), storage.AppendRequest{Handle: res.Handle, Batches: []storage.BatchInfo{info}, Data: data},
+		s.Append(t.Context(), storage.AppendRequest{Handle: res.Handle, Batches: []storage.BatchInfo{info}, Data: [][]byte{data}},
 			func(_ storage.AppendResult, err error) { done <- err })
 		if err := <-done; err != nil {
 			t.Fatal(err)

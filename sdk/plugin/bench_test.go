@@ -32,7 +32,7 @@ type sinkStore struct{ storage.Store }
 func (sinkStore) Capabilities() storage.Capabilities { return storage.Capabilities{} }
 func (sinkStore) Shutdown(context.Context) error     { return nil }
 func (sinkStore) Append(_ context.Context, r storage.AppendRequest, done func(storage.AppendResult, error)) {
-	if err := recordbatch.CheckCRC(r.Data); err != nil {
+	if err := recordbatch.CheckCRC(r.Data[0]); err != nil {
 		done(storage.AppendResult{}, storage.Errorf(storage.ErrInvalid, "%v", err))
 		return
 	}

@@ -86,7 +86,7 @@ func TestOurClientWithAPlainPlugin(t *testing.T) {
 		return out
 	})
 	done := make(chan storage.AppendResult, 1)
-	s.Append(t.Context(), storage.AppendRequest{Handle: 1, Data: make([]byte, 10000)}, func(r storage.AppendResult, err error) {
+	s.Append(t.Context(), storage.AppendRequest{Handle: 1, Data: [][]byte{make([]byte, 10000)}}, func(r storage.AppendResult, err error) {
 		if err != nil {
 			t.Error(err)
 		}

@@ -51,7 +51,7 @@ func (heldStore) Capabilities() storage.Capabilities { return storage.Capabiliti
 func (h heldStore) Append(_ context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 	h.mu.Lock()
 	h.waiting = append(h.waiting, heldAppend{req, done})
-	h.bytes += len(req.Data)
+	h.bytes += int(req.Bytes())
 	h.mu.Unlock()
 	h.came <- struct{}{}
 }

@@ -120,7 +120,7 @@ func appendOf(h storage.Handle, base int64, bytes int) storage.AppendRequest {
 	if err != nil {
 		panic(err)
 	}
-	return storage.AppendRequest{Handle: h, LeaderEpoch: 1, BaseOffset: base, Batches: []storage.BatchInfo{info}, Data: data}
+	return storage.AppendRequest{Handle: h, LeaderEpoch: 1, BaseOffset: base, Batches: []storage.BatchInfo{info}, Data: [][]byte{data}}
 }
 
 // launch launches a role of this binary, and kills it when the test ends.

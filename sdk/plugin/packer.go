@@ -22,19 +22,24 @@ type packer struct {
 // pack adds a unit of at most so many bytes without its data: what encode
 // writes, then the data that it returns. Data of more than copyBytesMax is not
 // copied: it must not change until gRPC has written it.
-func pack[U any](p *packer, bytesMax int, encode func([]byte, *U) (out, data []byte), u *U) {
+func pack[U any](p *packer, bytesMax int, encode func([]byte, *U) (out []byte, data [][]byte), u *U) {
 	p.reserve(bytesMax + copyBytesMax)
 	before := len(*p.chunk)
 	out, data := encode(*p.chunk, u)
-	if len(data) <= copyBytesMax {
-		out = append(out, data...)
+	size := bytesOf(data)
+	if size <= copyBytesMax {
+		for _, part := range data {
+			out = append(out, part...)
+		}
 	}
 	*p.chunk = out
 	p.bytes += len(out) - before
-	if len(data) > copyBytesMax {
+	if size > copyBytesMax {
 		p.cut()
-		p.out = append(p.out, mem.SliceBuffer(data))
-		p.bytes += len(data)
+		for _, part := range data {
+			p.out = append(p.out, mem.SliceBuffer(part))
+		}
+		p.bytes += size
 	}
 }
 

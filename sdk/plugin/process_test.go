@@ -44,7 +44,7 @@ func appendAndRead(t *testing.T, bytesOfBatch int) {
 		t.Fatalf("append: %v", err)
 	}
 	got, err := s.Read(t.Context(), storage.ReadRequest{Handle: log.Handle, UpTo: 1, MaxBytes: 1 << 20, AtLeastOne: true})
-	if err != nil || !bytes.Equal(got.Data, req.Data) || got.Next != 1 {
+	if err != nil || !bytes.Equal(got.Data, req.Data[0]) || got.Next != 1 {
 		t.Fatalf("read %d bytes, next %d, %v; want the %d appended", len(got.Data), got.Next, err, len(req.Data))
 	}
 }

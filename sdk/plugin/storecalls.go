@@ -32,13 +32,13 @@ func (s *Store) after(ctx context.Context, handles ...storage.Handle) (context.C
 
 // Append implements storage.Store.
 func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
-	if err := sizeError(len(req.Data), len(req.Batches)); err != nil {
+	if err := sizeError(bytesOf(req.Data), len(req.Batches)); err != nil {
 		done(storage.AppendResult{}, err)
 		return
 	}
 	c := &call{
 		req:  request{head: head{kind: kindAppend, handle: req.Handle}, append: req},
-		cost: int64(len(req.Data)),
+		cost: int64(bytesOf(req.Data)),
 		done: func(a answer) { done(a.append, a.err) },
 	}
 	var limit time.Duration
@@ -411,3 +411,7 @@ func (s *Store) Usage(ctx context.Context) (storage.Usage, error) {
 	}
 	return storage.Usage{Total: m.GetTotal(), Free: m.GetFree()}, errorFromProto(m.GetError())
 }
+
+// Files implements storage.Store: there are none, since this Store uses the
+// plugin's by itself.
+func (s *Store) Files() storage.Files { return nil }

@@ -111,7 +111,7 @@ func answerBytesMax(a *answer) int {
 }
 
 // appendRequest encodes r without its data, which the caller sends right after.
-func appendRequest(dst []byte, r *request) (out, data []byte) {
+func appendRequest(dst []byte, r *request) (out []byte, data [][]byte) {
 	start := len(dst)
 	dst = appendHead(dst, r.head)
 	switch r.kind {
@@ -133,13 +133,13 @@ func appendRequest(dst []byte, r *request) (out, data []byte) {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(p.From))
 		dst = binary.BigEndian.AppendUint64(dst, uint64(p.To))
 		dst = appendInfos(dst, p.Batches)
-		data = p.Data
+		data = [][]byte{p.Data}
 	}
-	return finishUnit(dst, start, len(data)), data
+	return finishUnit(dst, start, bytesOf(data)), data
 }
 
 // appendAnswer encodes a without its data, which the caller sends right after.
-func appendAnswer(dst []byte, a *answer) (out, data []byte) {
+func appendAnswer(dst []byte, a *answer) (out []byte, data [][]byte) {
 	start := len(dst)
 	dst = appendHead(dst, a.head)
 	if a.err != nil {
@@ -156,9 +156,18 @@ func appendAnswer(dst []byte, a *answer) (out, data []byte) {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(a.append.Durable))
 	case kindRead | kindAnswer:
 		dst = binary.BigEndian.AppendUint64(dst, uint64(a.read.Next))
-		data = a.read.Data
+		data = [][]byte{a.read.Data}
 	}
-	return finishUnit(dst, start, len(data)), data
+	return finishUnit(dst, start, bytesOf(data)), data
+}
+
+// bytesOf is the length of all parts together.
+func bytesOf(data [][]byte) int {
+	n := 0
+	for _, part := range data {
+		n += len(part)
+	}
+	return n
 }
 
 func appendInfos(dst []byte, infos []storage.BatchInfo) []byte {
@@ -235,7 +244,9 @@ func parseRequest(unit []byte) (request, error) {
 		a.LeaderEpoch = int32(binary.BigEndian.Uint32(body))
 		a.BaseOffset = int64(binary.BigEndian.Uint64(body[4:]))
 		a.Require = storage.Survives(body[12])
-		a.Batches, a.Data, err = parseInfos(body[13:])
+		var data []byte
+		a.Batches, data, err = parseInfos(body[13:])
+		a.Data = [][]byte{data}
 	case kindRead:
 		if len(body) < readBodyBytes {
 			return r, fmt.Errorf("%w: read of %d bytes", errUnit, len(body))

@@ -40,7 +40,7 @@ func drawRequest(t *rapid.T) request {
 	case kindAppend:
 		r.append = storage.AppendRequest{
 			Handle: r.handle, LeaderEpoch: rapid.Int32().Draw(t, "epoch"), BaseOffset: rapid.Int64().Draw(t, "base"),
-			Batches: infos.Draw(t, "infos"), Data: data.Draw(t, "data"), Require: storage.Survives(rapid.IntRange(0, 255).Draw(t, "require")),
+			Batches: infos.Draw(t, "infos"), Data: [][]byte{data.Draw(t, "data")}, Require: storage.Survives(rapid.IntRange(0, 255).Draw(t, "require")),
 		}
 	case kindRead:
 		r.read = storage.ReadRequest{
@@ -126,7 +126,7 @@ func TestUnitLayout(t *testing.T) {
 				BaseOffset: 6, LastOffset: 7, LeaderEpoch: 8, Bytes: 9, Attributes: 10, BaseTimestamp: 11,
 				MaxTimestamp: -1, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1, Records: 2,
 			}},
-			Data: []byte{0xaa, 0xbb},
+			Data: [][]byte{{0xaa, 0xbb}},
 		},
 	}
 	want := "00000067" + "01" + "01" + "0000" + "00000002" + "0000000000000003" + "0000000000000004" +
@@ -142,7 +142,7 @@ func TestUnitLayout(t *testing.T) {
 
 func FuzzUnits(f *testing.F) {
 	var p packer
-	packRequest(&p, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: []byte("d")}})
+	packRequest(&p, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: [][]byte{[]byte("d")}}})
 	packRequest(&p, &request{head: head{kind: kindRead}})
 	packAnswer(&p, &answer{head: head{kind: kindRead | kindAnswer}, read: storage.ReadResult{Data: []byte("d")}})
 	f.Add(p.parts().Materialize())

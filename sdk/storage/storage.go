@@ -160,6 +160,10 @@ type Store interface {
 	// ErrInvalid.)
 	GetBlob(ctx context.Context, h Handle, name string) (b Blob, found bool, err error)
 
+	// Files is the part of the store for hosts that write and read its files
+	// themselves, nil where there is none; always the same.
+	Files() Files
+
 	// Usage reports room, in bytes, of the device or quota below the store.
 	Usage(ctx context.Context) (Usage, error)
 
@@ -296,8 +300,16 @@ type AppendRequest struct {
 	BaseOffset int64
 	// Batches describes Data, in order.
 	Batches []BatchInfo
-	// Data is the batches, back to back.
-	Data []byte
+	// Data is the batches: each element is one or more of them, whole, back to
+	// back. Nothing of it is joined or copied by the caller for that.
+	Data [][]byte
+	// Checked: the caller has checked the CRC of every batch. A store that the bytes
+	// reach without leaving the process may then trust them.
+	Checked bool
+	// Granted, if it is not zero, is the grant under which the host has written the
+	// batches at Pos; Data is empty then. See Files.
+	Granted GrantID
+	Pos     int64
 	// Require is what the append must survive before it is acknowledged.
 	// SurvivesUnset means SurvivesProcess. A store that cannot give it (see
 	// Capabilities.Survives) fails with ErrInvalid.
@@ -311,6 +323,18 @@ type AppendResult struct {
 	// Durable is the offset below which everything survives power loss, as far
 	// as the store knows now.
 	Durable int64
+	// GrantOver answers an append under a grant: it is the last but for those that
+	// are on their way. See Files.
+	GrantOver bool
+}
+
+// Bytes is the length of all batches together, as they are described.
+func (r *AppendRequest) Bytes() int64 {
+	n := int64(0)
+	for i := range r.Batches {
+		n += int64(r.Batches[i].Bytes)
+	}
+	return n
 }
 
 // FlushResult answers for one handle.
@@ -330,6 +354,10 @@ type ReadRequest struct {
 	UpTo       int64 // exclusive; batches that reach it are not returned
 	MaxBytes   int
 	AtLeastOne bool
+	// Buf is room that the store may read into, from its start on. Data is then a
+	// part of it, and the caller, who alone knows when it is done with Data, may use
+	// Buf again. A store may pass it over.
+	Buf []byte
 }
 
 // ReadResult is whole batches, back to back.
@@ -419,4 +447,6 @@ type Capabilities struct {
 	Survives Survives
 	// Shared: the bytes outlive this machine, and another may open the logs.
 	Shared bool
+	// Grants and Leases: Files is there, with granted writes, and with leases.
+	Grants, Leases bool
 }

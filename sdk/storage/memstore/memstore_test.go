@@ -61,7 +61,7 @@ func appendOne(t *testing.T, store *memstore.Store, h storage.Handle, offset int
 	}
 	o := &outcome{}
 	store.Append(t.Context(), storage.AppendRequest{
-		Handle: h, LeaderEpoch: 1, BaseOffset: offset, Batches: []storage.BatchInfo{info}, Data: data,
+		Handle: h, LeaderEpoch: 1, BaseOffset: offset, Batches: []storage.BatchInfo{info}, Data: [][]byte{data},
 	}, func(result storage.AppendResult, err error) {
 		o.result, o.err = result, err
 		o.times++
@@ -325,7 +325,7 @@ func TestAppendFromCompletion(t *testing.T) {
 		}
 		data := one(next)
 		info, _ := recordbatch.Parse(data) // it was just built
-		req := storage.AppendRequest{Handle: h, LeaderEpoch: 1, BaseOffset: next, Batches: []storage.BatchInfo{info}, Data: data}
+		req := storage.AppendRequest{Handle: h, LeaderEpoch: 1, BaseOffset: next, Batches: []storage.BatchInfo{info}, Data: [][]byte{data}}
 		next++
 		store.Append(context.Background(), req, chain)
 	}
@@ -374,7 +374,7 @@ func FuzzAppend(f *testing.F) {
 			infos = append(infos, info)
 			rest = rest[min(int(info.Bytes), len(rest)):]
 		}
-		req := storage.AppendRequest{Handle: h, LeaderEpoch: 1, Batches: infos, Data: bytes.Clone(data)}
+		req := storage.AppendRequest{Handle: h, LeaderEpoch: 1, Batches: infos, Data: [][]byte{bytes.Clone(data)}}
 		var failed error
 		store.Append(t.Context(), req, func(_ storage.AppendResult, err error) { failed = err })
 		leo := openLog(t, store).LEO

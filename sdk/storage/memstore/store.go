@@ -359,3 +359,6 @@ func (s *Store) after(op Op) error {
 func errDead() error {
 	return storage.Errorf(storage.ErrGone, "the store has ended")
 }
+
+// Files implements storage.Store: there are none.
+func (s *Store) Files() storage.Files { return nil }

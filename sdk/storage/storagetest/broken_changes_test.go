@@ -133,7 +133,7 @@ func rememberTruncated(h *hooked) {
 				return 0, err
 			}
 			h.mu.Lock()
-			h.ghosts[h.logs[id]] = storage.AppendRequest{BaseOffset: infos[0].BaseOffset, Batches: infos, Data: data.Data}
+			h.ghosts[h.logs[id]] = storage.AppendRequest{BaseOffset: infos[0].BaseOffset, Batches: infos, Data: [][]byte{data.Data}}
 			h.mu.Unlock()
 		}
 		return h.tracker.Truncate(ctx, id, epoch, to)

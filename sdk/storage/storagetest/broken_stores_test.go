@@ -69,7 +69,8 @@ func lastBatch(req storage.AppendRequest) []byte {
 		return nil
 	}
 	size := int(req.Batches[len(req.Batches)-1].Bytes)
-	return bytes.Clone(req.Data[max(0, len(req.Data)-size):])
+	last := req.Data[len(req.Data)-1]
+	return bytes.Clone(last[max(0, len(last)-size):])
 }
 
 func (t *tracker) end(h storage.Handle) int64 {
@@ -90,8 +91,9 @@ func (t *tracker) current(h storage.Handle) storage.Handle {
 // restamped returns the request moved to base.
 func restamped(req storage.AppendRequest, base int64) storage.AppendRequest {
 	moved := req
-	moved.Data, moved.Batches, moved.BaseOffset = bytes.Clone(req.Data), nil, base
-	for rest := moved.Data; len(rest) > 0; {
+	data := bytes.Join(req.Data, nil)
+	moved.Data, moved.Batches, moved.BaseOffset = [][]byte{data}, nil, base
+	for rest := data; len(rest) > 0; {
 		info, err := recordbatch.Parse(rest)
 		if err != nil || int(info.Bytes) > len(rest) {
 			return req
@@ -352,7 +354,7 @@ func brokenAppends() []broken {
 		{name: "skips the CRC", caughtBy: "append-crc", wrap: breaking(func(h *hooked) {
 			h.append = func(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 				h.tracker.Append(ctx, req, func(result storage.AppendResult, err error) {
-					if _, _, _, broken := recordbatch.Next(req.Data); errors.Is(broken, recordbatch.ErrCRC) {
+					if _, _, _, broken := recordbatch.Next(req.Data[0]); errors.Is(broken, recordbatch.ErrCRC) {
 						result, err = storage.AppendResult{Survives: storage.SurvivesProcess}, nil
 					}
 					done(result, err)
@@ -361,7 +363,7 @@ func brokenAppends() []broken {
 		})},
 		{name: "believes the description", caughtBy: "append-misdescribed", wrap: breaking(func(h *hooked) {
 			h.append = func(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
-				if info, err := recordbatch.Parse(req.Data); err == nil && len(req.Batches) > 0 {
+				if info, err := recordbatch.Parse(req.Data[0]); err == nil && len(req.Batches) > 0 {
 					req.Batches[0].ProducerID = info.ProducerID
 				}
 				h.tracker.Append(ctx, req, done)
@@ -370,7 +372,7 @@ func brokenAppends() []broken {
 		{name: "scribbles on the caller's bytes", caughtBy: "append-bytes", wrap: breaking(func(h *hooked) {
 			h.append = func(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 				h.tracker.Append(ctx, req, func(result storage.AppendResult, err error) {
-					recordbatch.Stamp(req.Data, 0, 99)
+					recordbatch.Stamp(req.Data[0], 0, 99)
 					done(result, err)
 				})
 			}

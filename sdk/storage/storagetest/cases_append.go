@@ -127,7 +127,7 @@ func appendGarbage(e *env) {
 	good := e.batch(leo, 3, 1)
 	try := func(what string, change func(data []byte) []byte) {
 		req := request(r.Handle, 1, leo, good)
-		req.Data = change(bytes.Clone(req.Data))
+		req.Data = [][]byte{change(bytes.Clone(req.Data[0]))}
 		e.refuse("append "+what, req)
 	}
 	for _, length := range []int32{0, -1, 1<<31 - 1, -1 << 31, 48, int32(len(good.data))} {
@@ -242,12 +242,12 @@ func appendBytes(e *env) {
 		infos := slices.Clone(req.Batches)
 		_, err := e.tryAppend(req)
 		e.must(err, "append")
-		if !bytes.Equal(req.Data, m.data) || !slices.Equal(req.Batches, infos) {
+		if !bytes.Equal(req.Data[0], m.data) || !slices.Equal(req.Batches, infos) {
 			e.failf("the store changed the bytes or the description that it was given")
 		}
 		// They are the caller's again, who uses them for something else.
-		for i := range req.Data {
-			req.Data[i] ^= 0xff
+		for i := range req.Data[0] {
+			req.Data[0][i] ^= 0xff
 		}
 		req.Batches[0] = storage.BatchInfo{}
 		b = append(b, m)

@@ -93,7 +93,7 @@ func (e *env) waitFor(group *sync.WaitGroup, what string) {
 
 func pipelineFailure(e *env) {
 	spoil := map[string]func(*storage.AppendRequest){
-		"a damaged batch":      func(req *storage.AppendRequest) { req.Data[len(req.Data)-1] ^= 1 },
+		"a damaged batch":      func(req *storage.AppendRequest) { req.Data[0][len(req.Data[0])-1] ^= 1 },
 		"a wrong base offset":  func(req *storage.AppendRequest) { req.BaseOffset++ },
 		"a lower leader epoch": func(req *storage.AppendRequest) { req.LeaderEpoch-- },
 	}

@@ -206,7 +206,7 @@ type pending struct {
 // request is an append of batches at base under epoch.
 func request(h storage.Handle, epoch int32, base int64, batches ...made) storage.AppendRequest {
 	infos, data := join(batches)
-	return storage.AppendRequest{Handle: h, LeaderEpoch: epoch, BaseOffset: base, Batches: infos, Data: data}
+	return storage.AppendRequest{Handle: h, LeaderEpoch: epoch, BaseOffset: base, Batches: infos, Data: [][]byte{data}}
 }
 
 // begin queues an append.

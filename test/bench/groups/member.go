@@ -112,19 +112,19 @@ func (m *member) run(ctx context.Context, addr string) {
 	m.generation = -1
 	for ctx.Err() == nil {
 		if err := m.live(ctx, addr); err != nil && ctx.Err() == nil {
-			pause(ctx, 100*time.Millisecond)
+			rpc.Pause(ctx, 100*time.Millisecond)
 		}
 	}
 }
 
 func (m *member) live(ctx context.Context, addr string) error {
-	c, err := dial(ctx, addr)
+	c, err := rpc.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, c.close)
+	stop := context.AfterFunc(ctx, c.Close)
 	defer stop()
-	defer c.close()
+	defer c.Close()
 	for {
 		if m.generation < 0 {
 			if err := m.join(c); err != nil {
@@ -138,11 +138,11 @@ func (m *member) live(ctx context.Context, addr string) error {
 }
 
 // beat sends heartbeats until the group rebalances.
-func (m *member) beat(ctx context.Context, c *conn) error {
+func (m *member) beat(ctx context.Context, c *rpc.Conn) error {
 	for {
 		req := kmsg.NewPtrHeartbeatRequest()
 		req.Version, req.Group, req.Generation, req.MemberID = 4, m.group, m.generation, m.id
-		resp, err := ask[*kmsg.HeartbeatResponse](c, req, requestWait)
+		resp, err := rpc.Ask[*kmsg.HeartbeatResponse](c, req, requestWait)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (m *member) beat(ctx context.Context, c *conn) error {
 		case err == nil:
 			m.board.tell(m, m.generation)
 		case errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.NotCoordinator):
-			pause(ctx, 100*time.Millisecond)
+			rpc.Pause(ctx, 100*time.Millisecond)
 			continue
 		case errors.Is(err, kerr.RebalanceInProgress):
 			m.lost()
@@ -160,7 +160,7 @@ func (m *member) beat(ctx context.Context, c *conn) error {
 			m.lost()
 			return nil
 		}
-		if !pause(ctx, heartbeatEvery) {
+		if !rpc.Pause(ctx, heartbeatEvery) {
 			return ctx.Err()
 		}
 	}
@@ -172,13 +172,13 @@ func (m *member) lost() {
 }
 
 // join joins and syncs, until it has an assignment.
-func (m *member) join(c *conn) error {
+func (m *member) join(c *rpc.Conn) error {
 	for {
 		req := kmsg.NewPtrJoinGroupRequest()
 		req.Version, req.Group, req.MemberID, req.ProtocolType = 9, m.group, m.id, "consumer"
 		req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(session.Milliseconds()), int32(rebalance.Milliseconds())
 		req.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: subscription()}}
-		resp, err := ask[*kmsg.JoinGroupResponse](c, req, requestWait)
+		resp, err := rpc.Ask[*kmsg.JoinGroupResponse](c, req, requestWait)
 		if err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (m *member) join(c *conn) error {
 	}
 }
 
-func (m *member) sync(c *conn) error {
+func (m *member) sync(c *rpc.Conn) error {
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Version, req.Group, req.Generation, req.MemberID = 5, m.group, m.generation, m.id
 	consumer, protocol := "consumer", "range"
@@ -222,7 +222,7 @@ func (m *member) sync(c *conn) error {
 			req.GroupAssignment = append(req.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{MemberID: id, MemberAssignment: a.AppendTo(nil)})
 		}
 	}
-	resp, err := ask[*kmsg.SyncGroupResponse](c, req, requestWait)
+	resp, err := rpc.Ask[*kmsg.SyncGroupResponse](c, req, requestWait)
 	if err != nil {
 		return err
 	}
@@ -235,14 +235,3 @@ func subscription() []byte {
 	return s.AppendTo(nil)
 }
 
-// pause waits, and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -52,17 +52,17 @@ func groupName(i int) string { return fmt.Sprintf("group-%04d", i) }
 
 // prepare makes the topic, and the coordinator's.
 func (t *target) prepare(ctx context.Context) error {
-	c, err := dial(ctx, t.server.Addr)
+	c, err := rpc.Dial(ctx, t.server.Addr)
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer c.Close()
 	create := kmsg.NewPtrCreateTopicsRequest()
 	create.Version, create.TimeoutMillis = 5, 30_000
 	topics := kmsg.NewCreateTopicsRequestTopic()
 	topics.Topic, topics.NumPartitions, topics.ReplicationFactor = topic, int32(t.n.partitions), 1
 	create.Topics = append(create.Topics, topics)
-	created, err := ask[*kmsg.CreateTopicsResponse](c, create, requestWait)
+	created, err := rpc.Ask[*kmsg.CreateTopicsResponse](c, create, requestWait)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (t *target) prepare(ctx context.Context) error {
 	return t.retry(ctx, func() error {
 		find := kmsg.NewPtrFindCoordinatorRequest()
 		find.Version, find.CoordinatorKeys = 4, []string{groupName(0)}
-		found, err := ask[*kmsg.FindCoordinatorResponse](c, find, requestWait)
+		found, err := rpc.Ask[*kmsg.FindCoordinatorResponse](c, find, requestWait)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (t *target) retry(ctx context.Context, do func() error) error {
 		if err == nil || !kerr.IsRetriable(err) {
 			return err
 		}
-		if !pause(ctx, soon) {
+		if !rpc.Pause(ctx, soon) {
 			return fmt.Errorf("given up: %w", err)
 		}
 	}
@@ -112,7 +112,7 @@ func (t *target) wait(ctx context.Context, what string, done func() bool) error 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !done() {
-		if !pause(ctx, lookEvery) {
+		if !rpc.Pause(ctx, lookEvery) {
 			return fmt.Errorf("%s: waited for %s: %w", t.server.Name, what, ctx.Err())
 		}
 	}
@@ -128,11 +128,11 @@ func (t *target) commitAll(ctx context.Context) error {
 	var next atomic.Int64
 	for range t.n.workers {
 		g.Go(func() error {
-			c, err := dial(ctx, t.server.Addr)
+			c, err := rpc.Dial(ctx, t.server.Addr)
 			if err != nil {
 				return err
 			}
-			defer c.close()
+			defer c.Close()
 			for i := int(next.Add(1) - 1); i < t.n.groups; i = int(next.Add(1) - 1) {
 				partitions := make([]int32, t.n.partitions)
 				for p := range partitions {
@@ -148,7 +148,7 @@ func (t *target) commitAll(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (t *target) commitOne(c *conn, group int, partitions []int32, more int64) error {
+func (t *target) commitOne(c *rpc.Conn, group int, partitions []int32, more int64) error {
 	cred, ok := t.board.credential(t.first[group])
 	if !ok {
 		return kerr.RebalanceInProgress
@@ -163,7 +163,7 @@ func (t *target) commitOne(c *conn, group int, partitions []int32, more int64) e
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, rt)
-	resp, err := ask[*kmsg.OffsetCommitResponse](c, req, requestWait)
+	resp, err := rpc.Ask[*kmsg.OffsetCommitResponse](c, req, requestWait)
 	if err != nil {
 		return err
 	}
@@ -183,11 +183,11 @@ func (t *target) load(ctx context.Context) (perSecond float64, commits int64, er
 	begun := time.Now()
 	for w := range t.n.workers {
 		g.Go(func() error {
-			c, err := dial(gctx, t.server.Addr)
+			c, err := rpc.Dial(gctx, t.server.Addr)
 			if err != nil {
 				return err
 			}
-			defer c.close()
+			defer c.Close()
 			for i := w; time.Since(begun) < t.n.round; i += t.n.workers {
 				group, p := i%t.n.groups, int32(i/t.n.groups%t.n.partitions)
 				if err := t.retry(gctx, func() error { return t.commitOne(c, group, []int32{p}, 0) }); err != nil {
@@ -237,18 +237,18 @@ func (t *target) comeBack(ctx context.Context) error {
 		return err
 	}
 	t.listening = time.Since(begun)
-	c, err := dial(ctx, t.server.Addr)
+	c, err := rpc.Dial(ctx, t.server.Addr)
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer c.Close()
 	for i := range t.n.groups {
 		err := t.retry(ctx, func() error { return t.fetchOne(c, i) })
 		for ; errors.Is(err, errMissing); err = t.retry(ctx, func() error { return t.fetchOne(c, i) }) {
 			if t.missing++; time.Since(begun) > patience {
 				return err
 			}
-			pause(ctx, soon)
+			rpc.Pause(ctx, soon)
 		}
 		if err != nil {
 			return err
@@ -269,13 +269,13 @@ func (t *target) comeBack(ctx context.Context) error {
 	return err
 }
 
-func (t *target) fetchOne(c *conn, group int) error {
+func (t *target) fetchOne(c *rpc.Conn, group int) error {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Version = 8
 	rg := kmsg.NewOffsetFetchRequestGroup()
 	rg.Group = groupName(group)
 	req.Groups = append(req.Groups, rg)
-	resp, err := ask[*kmsg.OffsetFetchResponse](c, req, requestWait)
+	resp, err := rpc.Ask[*kmsg.OffsetFetchResponse](c, req, requestWait)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ const (
 type pendingAppend struct {
 	req  storage.AppendRequest
 	done func(storage.AppendResult, error)
+	// bytes is the length of the request's data.
+	bytes int64
 	// behind is the failure of an append that this one was queued behind.
 	behind error
 }
@@ -33,7 +35,7 @@ type pendingAppend struct {
 func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 	l, err := s.lookup(req.Handle)
 	if err == nil {
-		err = l.enqueueAppend(ctx, &pendingAppend{req: req, done: done})
+		err = l.enqueueAppend(ctx, &pendingAppend{req: req, done: done, bytes: bytesOf(req.Data)})
 	}
 	if err != nil {
 		done(storage.AppendResult{}, err)
@@ -58,7 +60,7 @@ func (l *log) newGroup() group {
 func (g *group) add(a *pendingAppend) {
 	g.appends = append(g.appends, a)
 	g.infos = append(g.infos, a.req.Batches...)
-	g.bytes += int64(len(a.req.Data))
+	g.bytes += a.bytes
 	last := a.req.Batches[len(a.req.Batches)-1]
 	g.leo, g.epoch, g.seen = last.LastOffset+1, last.LeaderEpoch, a.req.LeaderEpoch
 	for _, b := range a.req.Batches {
@@ -72,7 +74,7 @@ func (l *log) appendAll(ops []op, after []op) {
 	g := l.newGroup()
 	for i, o := range ops {
 		a := o.append
-		if len(g.appends) > 0 && (g.bytes+int64(len(a.req.Data)) > writeBytesMax || l.rollDue(&g, a)) {
+		if len(g.appends) > 0 && (g.bytes+a.bytes > writeBytesMax || l.rollDue(&g, a)) {
 			l.writeGroup(&g, ops[i:], after)
 		}
 		repeat, err := l.checkAppend(&g, a)
@@ -115,7 +117,7 @@ func (l *log) checkAppend(g *group, a *pendingAppend) (repeat bool, err error) {
 	if req.Require < storage.SurvivesUnset || req.Require > storage.SurvivesMachine {
 		return false, storage.Errorf(storage.ErrInvalid, "a file cannot make an append survive level %d", req.Require)
 	}
-	if err := checkBatches(req.Batches, req.Data, req.BaseOffset); err != nil {
+	if err := checkBatches(req.Batches, req.BaseOffset, req.Data...); err != nil {
 		return false, err
 	}
 	if last := req.Batches[len(req.Batches)-1].LeaderEpoch; last > req.LeaderEpoch {
@@ -135,16 +137,19 @@ func (l *log) checkAppend(g *group, a *pendingAppend) (repeat bool, err error) {
 
 // checkBatches checks that infos describe data, and that the batches are whole,
 // intact by CRC, and rise from base on.
-func checkBatches(infos []storage.BatchInfo, data []byte, base int64) error {
+func checkBatches(infos []storage.BatchInfo, base int64, data ...[]byte) error {
 	if len(infos) == 0 {
 		return storage.Errorf(storage.ErrInvalid, "there is no batch")
 	}
-	if len(data) > segment.BytesMax {
-		return storage.Errorf(storage.ErrInvalid, "%d bytes at once; a segment holds %d", len(data), segment.BytesMax)
+	if n := bytesOf(data); n > segment.BytesMax {
+		return storage.Errorf(storage.ErrInvalid, "%d bytes at once; a segment holds %d", n, segment.BytesMax)
 	}
 	chain := segment.Chain{Next: base, Gaps: true, Epoch: epochNone}
-	rest := data
+	var rest []byte
 	for i, want := range infos {
+		for len(rest) == 0 && len(data) > 0 {
+			rest, data = data[0], data[1:]
+		}
 		info, _, tail, err := recordbatch.Next(rest)
 		if err == nil && info != want {
 			err = errors.New("it is not the one that is described")
@@ -157,10 +162,19 @@ func checkBatches(infos []storage.BatchInfo, data []byte, base int64) error {
 		}
 		rest = tail
 	}
-	if len(rest) > 0 {
-		return storage.Errorf(storage.ErrInvalid, "%d bytes follow the batches described", len(rest))
+	if n := bytesOf(data) + int64(len(rest)); n > 0 {
+		return storage.Errorf(storage.ErrInvalid, "%d bytes follow the batches described", n)
 	}
 	return nil
+}
+
+// bytesOf is the length of all parts together.
+func bytesOf(data [][]byte) int64 {
+	n := int64(0)
+	for _, part := range data {
+		n += int64(len(part))
+	}
+	return n
 }
 
 // checkRepeat passes an append whose batches are all in the log, byte for byte.
@@ -171,12 +185,12 @@ func (l *log) checkRepeat(a *pendingAppend) error {
 		return wrong
 	}
 	got, err := l.read(l.view.Load(), storage.ReadRequest{
-		Offset: first.BaseOffset, UpTo: last.LastOffset + 1, MaxBytes: len(a.req.Data), AtLeastOne: true,
+		Offset: first.BaseOffset, UpTo: last.LastOffset + 1, MaxBytes: int(a.bytes), AtLeastOne: true,
 	})
 	if err != nil {
 		return l.store.class(err)
 	}
-	if !bytes.Equal(got.Data, a.req.Data) {
+	if !bytes.Equal(got.Data, bytes.Join(a.req.Data, nil)) {
 		return wrong
 	}
 	return nil
@@ -244,7 +258,7 @@ func (l *log) write(g *group) error {
 	}
 	l.vec = l.vec[:0]
 	for _, a := range g.appends {
-		l.vec = append(l.vec, a.req.Data)
+		l.vec = append(l.vec, a.req.Data...)
 	}
 	_, err := last.File().WriteVecAt(l.vec, pos)
 	clear(l.vec)
@@ -348,7 +362,7 @@ func (l *log) rollDue(g *group, a *pendingAppend) bool {
 		newest, end = max(newest, b.MaxTimestamp), max(end, b.LastOffset)
 	}
 	age := l.options.SegmentAge.Milliseconds()
-	return bytes+int64(len(a.req.Data)) > l.options.SegmentBytes ||
+	return bytes+a.bytes > l.options.SegmentBytes ||
 		age > 0 && first >= 0 && newest-first > age ||
 		x.Full() || end-x.Base > math.MaxInt32
 }

@@ -75,7 +75,7 @@ func TestBehindAFailure(t *testing.T) {
 	l.enqueue(op{run: func() { hold.Wait() }})
 	errs := make(chan error, 3)
 	bad := request(res.Handle, 0, storage.SurvivesProcess, batch(0, 1, 1, 20, 1))
-	bad.Data[len(bad.Data)-1] ^= 1
+	bad.Data[0][len(bad.Data[0])-1] ^= 1
 	for _, req := range []storage.AppendRequest{bad, request(res.Handle, 0, storage.SurvivesProcess, batch(0, 1, 1, 20, 1))} {
 		s.Append(context.Background(), req, func(_ storage.AppendResult, err error) { errs <- err })
 	}

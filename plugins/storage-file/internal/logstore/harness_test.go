@@ -40,7 +40,7 @@ func request(h storage.Handle, base int64, require storage.Survives, batches ...
 			panic(err) // the test's own batch
 		}
 		req.Batches = append(req.Batches, info)
-		req.Data = append(req.Data, b...)
+		req.Data = append(req.Data, b)
 		req.LeaderEpoch = max(req.LeaderEpoch, info.LeaderEpoch)
 	}
 	return req

@@ -133,11 +133,11 @@ func (l *log) enqueueLocked(o op) bool {
 func (l *log) enqueueAppend(ctx context.Context, a *pendingAppend) error {
 	for {
 		l.mu.Lock()
-		if l.appends == 0 || l.appends < queuedAppendsMax && l.bytes+len(a.req.Data) <= queuedBytesMax {
+		if l.appends == 0 || l.appends < queuedAppendsMax && l.bytes+int(a.bytes) <= queuedBytesMax {
 			queued := l.enqueueLocked(op{append: a})
 			if queued {
 				l.appends++
-				l.bytes += len(a.req.Data)
+				l.bytes += int(a.bytes)
 			}
 			l.mu.Unlock()
 			if !queued {

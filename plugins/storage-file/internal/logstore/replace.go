@@ -25,7 +25,7 @@ func (s *Store) Replace(ctx context.Context, req storage.ReplaceRequest) error {
 		return err
 	}
 	if len(req.Batches) > 0 || len(req.Data) > 0 {
-		if err := checkBatches(req.Batches, req.Data, req.From); err != nil {
+		if err := checkBatches(req.Batches, req.From, req.Data); err != nil {
 			return err
 		}
 	}

@@ -409,3 +409,6 @@ func (s *Store) Usage(context.Context) (storage.Usage, error) {
 	}
 	return storage.Usage{Total: total, Free: free}, nil
 }
+
+// Files implements storage.Store: there are none yet.
+func (s *Store) Files() storage.Files { return nil }
