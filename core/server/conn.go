@@ -218,8 +218,8 @@ func (c *conn) read(ctx, reading context.Context, wg *sync.WaitGroup) {
 			c.release(held)
 			return
 		}
-		r := &reply{header: header, bytesIn: len(frame) + sizeBytes, since: time.Now(), made: make(chan struct{})}
-		call := wire.Call{Header: header, Body: body, From: c.from}
+		r := &reply{header: header, bytesIn: len(frame) + sizeBytes, since: time.Now(), made: make(chan struct{}), ready: make(chan struct{})}
+		call := wire.Call{Header: header, Body: body, From: c.from, Turn: r}
 		if header.Key == keyFetch {
 			call.Room = c.newRoom(r)
 		}

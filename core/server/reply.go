@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -28,7 +29,11 @@ type reply struct {
 	bytesIn int
 	since   time.Time
 
+	later bool // the answer is asked for when ready is closed
+	ready chan struct{}
+
 	made  chan struct{}
+	body  wire.Body   // of frame, or nil
 	frame net.Buffers // its parts; none sends nothing
 	size  int         // of frame in bytes
 	held  hold        // memory of frame, and of what it is made from
@@ -48,6 +53,12 @@ func (c *conn) begin(ctx context.Context, r *reply, call wire.Call, held hold, w
 	}
 	wg.Go(func() {
 		defer close(r.made)
+		if r.later {
+			select {
+			case <-r.ready:
+			case <-ctx.Done():
+			}
+		}
 		c.guard(r.header, func() { c.make(ctx, r, answer, held) })
 	})
 }
@@ -79,7 +90,15 @@ func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request h
 	if got.Close {
 		r.close, r.why = true, errors.New(got.Reason)
 	}
-	if got.Response == nil || ctx.Err() != nil {
+	r.body = got.Body
+	if ctx.Err() != nil {
+		return
+	}
+	if got.Body != nil {
+		c.made(r, c.encodeBody(ctx, r, got.Body))
+		return
+	}
+	if got.Response == nil {
 		return
 	}
 	version := r.header.Version
@@ -87,12 +106,55 @@ func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request h
 		version = *got.Version
 	}
 	got.Response.SetVersion(version)
-	if err := c.encode(ctx, r, got.Response); err != nil {
+	c.made(r, c.encode(ctx, r, got.Response))
+}
+
+func (c *conn) made(r *reply, err error) {
+	if err != nil {
 		c.fail(ClosedMemory, fmt.Errorf("reply to %s: %w", kmsg.NameForKey(r.header.Key), err))
-		c.tellUnkept(r, sizeOf(got.Response), err)
+		c.tellUnkept(r, int64(r.size), err)
 		return
 	}
 	c.queued(r)
+}
+
+// Later implements wire.Turn.
+func (r *reply) Later() { r.later = true }
+
+// Ready implements wire.Turn.
+func (r *reply) Ready() { close(r.ready) }
+
+// encodeBody makes the frame of a response that encodes itself.
+func (c *conn) encodeBody(ctx context.Context, r *reply, body wire.Body) error {
+	appended, spliced := body.Size()
+	size := int64(appended) + int64(spliced) + sizeBytes + correlationBytes + 1
+	if size > math.MaxInt32 {
+		return fmt.Errorf("%d bytes are beyond the protocol", size)
+	}
+	r.size = int(size)
+	if err := c.resize(ctx, r, size); err != nil {
+		return err
+	}
+	type cut struct {
+		at      int
+		records []byte
+	}
+	var cuts []cut
+	dst := make([]byte, sizeBytes, int(size)-spliced)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(r.header.CorrelationID))
+	if c.srv.flexible.of(r.header.Key, r.header.Version) && r.header.Key != keyApiVersions {
+		dst = append(dst, 0)
+	}
+	dst = body.Encode(dst, func(at int, records []byte) { cuts = append(cuts, cut{at, records}) })
+	r.size = len(dst)
+	from := 0
+	for _, cut := range cuts {
+		r.frame, from = append(r.frame, dst[from:cut.at], cut.records), cut.at
+		r.size += len(cut.records)
+	}
+	r.frame = append(r.frame, dst[from:])
+	binary.BigEndian.PutUint32(dst, uint32(r.size-sizeBytes))
+	return c.resize(ctx, r, int64(r.size))
 }
 
 // tellUnkept logs a reply that there was no memory for, which its client only sees as
@@ -192,6 +254,9 @@ func (c *conn) done(r *reply, sent bool) {
 	c.cond.Broadcast()
 	c.mu.Unlock()
 	r.frame = nil
+	if r.body != nil {
+		r.body.Release()
+	}
 	c.release(r.held)
 }
 
