@@ -21,7 +21,7 @@ import (
 // a host may acknowledge it before it tells: the next Open finds it.
 //
 //   - The host checks what it writes as Append would: whole batches, intact by
-//     CRC, offsets that rise from the LEO on, leader epochs that do not fall, all
+//     CRC, offsets that rise from the LEO on (without gaps, where the grant says so), leader epochs that do not fall, all
 //     within the limits that the grant names. What does not fit them it appends
 //     without the grant.
 //   - The host ends a grant by not using it any more: before it calls any method
@@ -29,6 +29,9 @@ import (
 //     log, before an Append without the grant, and after a write that failed or
 //     was short. It has then told of every write that succeeded. The log takes
 //     back the end of the file with that call; a new grant is to be asked for.
+//   - The host may give a grant back with End, when it has told of its writes. One
+//     that it has not used for a while it should: a grant costs a descriptor on both
+//     sides, and keeps a flush from noting that nothing is left to be synced.
 //   - The store ends a grant by answering an Append under it with
 //     AppendResult.GrantOver: what was written before the host heard of it is
 //     still good. An error as the answer to such an Append is one of a log that is
@@ -59,7 +62,16 @@ type Files interface {
 	// appends of the handle that were queued before. An earlier grant of the log is
 	// over with it; the host has told of its writes. ErrRetry: not now (no room, no
 	// descriptors, or the log is better appended to); the host appends without.
-	Grant(ctx context.Context, h Handle, leaderEpoch int32) (Grant, error)
+	//
+	// require is the least that appends under the grant ask for: with
+	// SurvivesMachine the host acknowledges none before the store has answered it,
+	// so that a loss of power leaves no doubt about the end of the log. With less,
+	// as with SurvivesUnset, the store notes that there may be some.
+	Grant(ctx context.Context, h Handle, leaderEpoch int32, require Survives) (Grant, error)
+
+	// End gives a grant back. The host has told of its writes. One that is not the
+	// log's is passed over. It waits for appends of the handle that were queued before.
+	End(ctx context.Context, h Handle, id GrantID) error
 
 	// Lease lends the stretch that begins with the batch that contains offset, or
 	// with the first after it, up to the end of what that file holds now. Its
@@ -92,6 +104,9 @@ type Grant struct {
 	// MaxTimestamp and MaxOffset bound the batches: no max timestamp and no last
 	// offset is above.
 	MaxTimestamp, MaxOffset int64
+	// Gaps: offsets may be missing between the batches, and before the first. Without
+	// it each begins where the one before it ends, the first at LEO.
+	Gaps bool
 	// EndMark is how many bytes of zeros end each write, behind its batches, in the
 	// same system call; the next write begins on top of them. It is not zero where
 	// the file held other batches before: what is left of them behind the last
