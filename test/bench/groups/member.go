@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brokerd/brokerd/test/bench/rpc"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -234,4 +235,3 @@ func subscription() []byte {
 	s.Topics = []string{topic}
 	return s.AppendTo(nil)
 }
-

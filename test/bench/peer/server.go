@@ -1,9 +1,7 @@
 package peer
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -29,28 +27,43 @@ const (
 // to one goroutine.
 type Server struct {
 	Name string
-	Addr string // of its listener
+	Addr string   // of its listener
+	Env  []string // name=value, over this process's own
 	argv []string
 	dir  string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it was reaped
 	err  error         // how it ended, once done is closed
+
+	profiles string // where it writes them, if it was built for that
 }
 
 // Brokerd makes a broker of this tree with its data below dir; args come after those of
 // `brokerd dev`. Nothing is started.
 func Brokerd(ctx context.Context, dir string, args ...string) (*Server, error) {
+	program := filepath.Join(dir, "brokerd")
+	if err := build(ctx, program, "github.com/brokerd/brokerd/cmd/brokerd"); err != nil {
+		return nil, err
+	}
+	return BrokerdFrom(program, dir, args...)
+}
+
+// BrokerdFrom makes a broker of a program that was built before, likewise.
+func BrokerdFrom(program, dir string, args ...string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	program := filepath.Join(dir, "brokerd")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("build brokerd: %w\n%s", err, out)
-	}
 	argv := append([]string{program, "dev", "--data", filepath.Join(dir, "data"), "--port", strconv.Itoa(port)}, args...)
 	return &Server{Name: "brokerd", Addr: loopback(port), argv: argv, dir: dir}, nil
+}
+
+func build(ctx context.Context, program string, args ...string) error {
+	argv := append([]string{"build", "-o", program}, args...)
+	if out, err := exec.CommandContext(ctx, "go", argv...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build brokerd (run this from the top of the tree): %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Kafka makes one Apache Kafka broker, its own controller, with its data below dir and
@@ -114,6 +127,7 @@ func (s *Server) Start(ctx context.Context) error {
 	defer output.Close() // the process has its own descriptor
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Env = append(os.Environ(), s.Env...)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", s.Name, err)
 	}
@@ -173,64 +187,6 @@ func (s *Server) Stop() error {
 }
 
 func (s *Server) outputPath() string { return filepath.Join(s.dir, s.Name+".out") }
-
-// Usage is what the process and its children have taken.
-type Usage struct {
-	RSS int64 // bytes resident now
-	CPU time.Duration
-}
-
-// Usage reads /proc. What children shared with each other counts for each of them.
-func (s *Server) Usage() (Usage, error) {
-	if s.done == nil {
-		return Usage{}, errors.New("it does not run")
-	}
-	return usageOf(s.cmd.Process.Pid)
-}
-
-// clockTick is the unit of times in /proc: Linux has it at 100 to the second for
-// programs, whatever its own is.
-const clockTick = time.Second / 100
-
-func usageOf(root int) (Usage, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return Usage{}, fmt.Errorf("look for processes: %w", err)
-	}
-	parents := make(map[int]int)
-	stats := make(map[int]Usage)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue // it has ended
-		}
-		// pid (name) state ppid ...: the name may hold spaces.
-		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if len(f) < 22 {
-			continue
-		}
-		var n [4]int64
-		for i, at := range []int{1, 11, 12, 21} { // parent, user and system time, resident pages
-			n[i], _ = strconv.ParseInt(f[at], 10, 64)
-		}
-		parents[pid] = int(n[0])
-		stats[pid] = Usage{RSS: n[3] * int64(os.Getpagesize()), CPU: time.Duration(n[1]+n[2]) * clockTick}
-	}
-	var sum Usage
-	for pid, u := range stats {
-		for p := pid; p > 1; p = parents[p] {
-			if p == root {
-				sum.RSS, sum.CPU = sum.RSS+u.RSS, sum.CPU+u.CPU
-				break
-			}
-		}
-	}
-	return sum, nil
-}
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 

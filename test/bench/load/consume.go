@@ -1,0 +1,146 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/brokerd/brokerd/test/bench/rpc"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+)
+
+// What consumers ask for by default, in franz-go and in Kafka's own.
+const (
+	fetchVersion        = 17
+	fetchBytesMax       = 50 << 20
+	fetchPartitionBytes = 1 << 20
+	fetchWait           = 500 * time.Millisecond
+)
+
+// Consume is a load of consumers that read a topic from its start to its end, and again,
+// each with one connection and its share of the partitions: the i-th, and every so
+// many after it.
+type Consume struct {
+	Addr      string
+	Topic     rpc.Topic
+	Ends      []int64 // of each partition: it is read up to there
+	Consumers int
+	For       time.Duration // at least; what was begun is read to its end
+}
+
+// Run connects all, lets them go at once, and waits until each has read its partitions
+// to the end once or more often.
+func (l Consume) Run(ctx context.Context) (Result, error) {
+	conns := make([]*rpc.Conn, l.Consumers)
+	for i := range conns {
+		c, err := rpc.Dial(ctx, l.Addr)
+		if err != nil {
+			return Result{}, err
+		}
+		defer c.Close()
+		conns[i] = c
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(gctx, func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	defer stop()
+	var (
+		mu    sync.Mutex
+		total Result
+	)
+	begun := time.Now()
+	for i, c := range conns {
+		g.Go(func() error {
+			var r Result
+			for {
+				if err := l.once(c, i, &r); err != nil {
+					return err
+				}
+				if time.Since(begun) >= l.For {
+					break
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total.add(r)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return total, err
+	}
+	return total, total.done(begun)
+}
+
+// once reads one consumer's partitions from their start to their end.
+func (l Consume) once(c *rpc.Conn, first int, r *Result) error {
+	next := make(map[int32]int64)
+	for p := first; p < l.Topic.Partitions; p += l.Consumers {
+		if l.Ends[p] > 0 {
+			next[int32(p)] = 0
+		}
+	}
+	for len(next) > 0 {
+		resp, err := rpc.Ask[*kmsg.FetchResponse](c, fetchRequest(l.Topic, next), rpc.Patience)
+		if err != nil {
+			return err
+		}
+		before := r.Records
+		if err := readFetched(resp, next, r); err != nil {
+			return err
+		}
+		if r.Records == before {
+			return fmt.Errorf("nothing was served of partitions at %v, which end at %v", next, l.Ends)
+		}
+		for p, at := range next {
+			if at >= l.Ends[p] {
+				delete(next, p)
+			}
+		}
+	}
+	return nil
+}
+
+// fetchRequest asks for partitions from their offsets on, outside of any session.
+func fetchRequest(t rpc.Topic, next map[int32]int64) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = fetchVersion, int32(fetchWait.Milliseconds()), 1, fetchBytesMax
+	req.SessionEpoch = -1
+	rt := kmsg.NewFetchRequestTopic()
+	rt.Topic, rt.TopicID = t.Name, t.ID
+	for p, at := range next {
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p, at, fetchPartitionBytes
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	return req
+}
+
+// readFetched counts what was served, and moves the offsets behind it.
+func readFetched(resp *kmsg.FetchResponse, next map[int32]int64, r *Result) error {
+	r.Requests++
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	for _, rt := range resp.Topics {
+		for _, rp := range rt.Partitions {
+			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+				return fmt.Errorf("fetch of partition %d: %w", rp.Partition, err)
+			}
+			n, end, err := walk(rp.RecordBatches, next[rp.Partition])
+			if err != nil {
+				return fmt.Errorf("partition %d: %w", rp.Partition, err)
+			}
+			next[rp.Partition] = end
+			r.Records, r.Bytes = r.Records+n, r.Bytes+int64(len(rp.RecordBatches))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Command records measures brokerd beside Apache Kafka.
+package main

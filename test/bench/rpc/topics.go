@@ -1,0 +1,118 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// Patience is how long one answer, and a topic that is being made, are waited for.
+	Patience = 3 * time.Minute
+	soon     = 10 * time.Millisecond
+)
+
+// Topic is one topic that all partitions of are served.
+type Topic struct {
+	Name       string
+	ID         [16]byte
+	Partitions int
+}
+
+// CreateTopic makes a topic of one replica, with settings as name and value in turn, and
+// waits until all its partitions are served.
+func (c *Conn) CreateTopic(ctx context.Context, name string, partitions int, settings ...string) (Topic, error) {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Version, req.TimeoutMillis = 7, int32(Patience.Milliseconds())
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = name, int32(partitions), 1
+	for i := 0; i+1 < len(settings); i += 2 {
+		rt.Configs = append(rt.Configs, kmsg.CreateTopicsRequestTopicConfig{Name: settings[i], Value: &settings[i+1]})
+	}
+	req.Topics = append(req.Topics, rt)
+	resp, err := Ask[*kmsg.CreateTopicsResponse](c, req, Patience)
+	if err != nil {
+		return Topic{}, err
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
+		return Topic{}, fmt.Errorf("create topic %s: %w", name, err)
+	}
+	t := Topic{Name: name, ID: resp.Topics[0].TopicID, Partitions: partitions}
+	return t, c.Retry(ctx, func() error {
+		_, err := c.EndOffsets(t)
+		return err
+	})
+}
+
+// DeleteTopic deletes it. What its files take may be given back later.
+func (c *Conn) DeleteTopic(t Topic) error {
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.Version, req.TimeoutMillis = 6, int32(Patience.Milliseconds())
+	rt := kmsg.NewDeleteTopicsRequestTopic()
+	rt.TopicID = t.ID
+	req.Topics = append(req.Topics, rt)
+	resp, err := Ask[*kmsg.DeleteTopicsResponse](c, req, Patience)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
+		return fmt.Errorf("delete topic %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// EndOffsets says where each partition ends.
+func (c *Conn) EndOffsets(t Topic) ([]int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.Version, req.ReplicaID = 7, -1
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = t.Name
+	for p := range t.Partitions {
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = int32(p), -1, -1
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	resp, err := Ask[*kmsg.ListOffsetsResponse](c, req, Patience)
+	if err != nil {
+		return nil, err
+	}
+	ends := make([]int64, t.Partitions)
+	for _, rp := range resp.Topics[0].Partitions {
+		if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+			return nil, fmt.Errorf("end of %s-%d: %w", t.Name, rp.Partition, err)
+		}
+		ends[rp.Partition] = rp.Offset
+	}
+	return ends, nil
+}
+
+// Retry repeats what fails with an error that passes by itself.
+func (c *Conn) Retry(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	for {
+		err := do()
+		if err == nil || !kerr.IsRetriable(err) {
+			return err
+		}
+		if !Pause(ctx, soon) {
+			return fmt.Errorf("given up: %w", err)
+		}
+	}
+}
+
+// Pause waits, and reports whether ctx goes on.
+func Pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
