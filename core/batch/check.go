@@ -59,14 +59,14 @@ type Checked struct {
 // concurrently. It works in the memory of a few pooled decoders: at most
 // GOMAXPROCS batches are decompressed at once, others wait their turn.
 func Check(data []byte, p Policy) (Checked, error) {
-	if err := checkFrame(data, p); err != nil {
+	if err := checkFrame(data, &p); err != nil {
 		return Checked{}, err
 	}
-	info, err := checkHeader(data, p)
+	info, err := checkHeader(data, &p)
 	if err != nil {
 		return Checked{}, err
 	}
-	maxTimestamp, err := checkRecords(data, info, p)
+	maxTimestamp, err := checkRecords(data, info, &p)
 	if err != nil {
 		return Checked{}, err
 	}
@@ -88,7 +88,7 @@ func Check(data []byte, p Policy) (Checked, error) {
 
 // checkFrame: one batch of magic 2 in a codec that the client may use, its CRC
 // whole. What it passes has a full header.
-func checkFrame(data []byte, p Policy) error {
+func checkFrame(data []byte, p *Policy) error {
 	n, err := recordbatch.Size(data)
 	switch {
 	case errors.Is(err, recordbatch.ErrIncomplete):
@@ -129,7 +129,7 @@ func oldMagic(data []byte) bool {
 
 // checkHeader: the header's numbers, after the CRC vouches that they are the
 // client's own.
-func checkHeader(data []byte, p Policy) (recordbatch.Info, error) {
+func checkHeader(data []byte, p *Policy) (recordbatch.Info, error) {
 	info, err := recordbatch.Parse(data)
 	if err != nil {
 		return info, invalid("%v", err)
@@ -155,8 +155,9 @@ func checkHeader(data []byte, p Policy) (recordbatch.Info, error) {
 	return info, nil
 }
 
-// checkRecords walks all records and returns the greatest timestamp among them.
-func checkRecords(data []byte, info recordbatch.Info, p Policy) (int64, error) {
+// checkRecords walks all records and returns the greatest timestamp among them. Those
+// that sweep can take it takes together, others one by one.
+func checkRecords(data []byte, info recordbatch.Info, p *Policy) (int64, error) {
 	w, err := walk(data, info, p.MaxDecompressedBytes)
 	if err != nil {
 		return 0, err
@@ -164,25 +165,26 @@ func checkRecords(data []byte, info recordbatch.Info, p Policy) (int64, error) {
 	defer w.close()
 	var refused *RecordsError
 	maxTimestamp := int64(-1)
-	for i := range info.Records {
-		r, err := w.next()
-		if err != nil {
-			return 0, fmt.Errorf("record %d: %w", i, err)
+	for i := int32(0); i < info.Records; {
+		s := sweep(w.buf[w.pos:], i, info.Records)
+		if s.records > 0 && p.takes(info.BaseTimestamp, s) {
+			maxTimestamp = max(maxTimestamp, info.BaseTimestamp+s.most)
+			w.pos += s.bytes
+			i += s.records
+			continue
 		}
-		if r.offsetDelta != i {
-			return 0, invalid("record %d has offset delta %d", i, r.offsetDelta)
+		for range max(1, s.records) {
+			r, err := w.next()
+			if err != nil {
+				return 0, fmt.Errorf("record %d: %w", i, err)
+			}
+			if r.offsetDelta != i {
+				return 0, invalid("record %d has offset delta %d", i, r.offsetDelta)
+			}
+			maxTimestamp = max(maxTimestamp, info.BaseTimestamp+r.timestampDelta)
+			refused = p.judge(refused, i, info.BaseTimestamp, r)
+			i++
 		}
-		ts := info.BaseTimestamp + r.timestampDelta
-		switch {
-		case p.Compacted && r.keyNull:
-			refused = refused.add(i, model.ErrInvalidRecord, "a compacted topic needs keys")
-		case p.LogAppendTime:
-		case overflows(info.BaseTimestamp, r.timestampDelta):
-			refused = refused.add(i, model.ErrInvalidTimestamp, "timestamp %d%+d is out of range", info.BaseTimestamp, r.timestampDelta)
-		case ts != -1 && !inBounds(ts, p):
-			refused = refused.add(i, model.ErrInvalidTimestamp, "%s", outOfBounds(ts, p))
-		}
-		maxTimestamp = max(maxTimestamp, ts)
 	}
 	if err := refused.result(); err != nil {
 		return 0, err
@@ -193,12 +195,38 @@ func checkRecords(data []byte, info recordbatch.Info, p Policy) (int64, error) {
 	return maxTimestamp, nil
 }
 
+// takes reports whether judge would find nothing in any of the records.
+func (p *Policy) takes(base int64, s swept) bool {
+	switch {
+	case p.Compacted && s.nullKey:
+		return false
+	case p.LogAppendTime:
+		return true
+	}
+	return !overflows(base, s.least) && !overflows(base, s.most) && inBounds(base+s.least, p) && inBounds(base+s.most, p)
+}
+
+// judge adds record i to refused if the policy refuses it.
+func (p *Policy) judge(refused *RecordsError, i int32, base int64, r recordHead) *RecordsError {
+	ts := base + r.timestampDelta
+	switch {
+	case p.Compacted && r.keyNull:
+		return refused.add(i, model.ErrInvalidRecord, "a compacted topic needs keys")
+	case p.LogAppendTime:
+	case overflows(base, r.timestampDelta):
+		return refused.add(i, model.ErrInvalidTimestamp, "timestamp %d%+d is out of range", base, r.timestampDelta)
+	case ts != -1 && !inBounds(ts, p):
+		return refused.add(i, model.ErrInvalidTimestamp, "%s", outOfBounds(ts, p))
+	}
+	return refused
+}
+
 func overflows(a, b int64) bool {
 	return (b > 0 && a > math.MaxInt64-b) || (b < 0 && a < math.MinInt64-b)
 }
 
 // outOfBounds is the sentence about a timestamp that is not inBounds.
-func outOfBounds(ts int64, p Policy) string {
+func outOfBounds(ts int64, p *Policy) string {
 	if ts >= p.Now {
 		return fmt.Sprintf("timestamp %d is more than %d ms after the broker's %d", ts, p.TimestampAfterMax, p.Now)
 	}
@@ -207,7 +235,7 @@ func outOfBounds(ts int64, p Policy) string {
 
 // inBounds: a difference that doesn't fit in 64 bits is further than any bound
 // but the greatest.
-func inBounds(ts int64, p Policy) bool {
+func inBounds(ts int64, p *Policy) bool {
 	if ts >= p.Now {
 		d := ts - p.Now
 		return p.TimestampAfterMax == math.MaxInt64 || (d >= 0 && d <= p.TimestampAfterMax)

@@ -308,3 +308,18 @@ func TestRecordLayout(t *testing.T) {
 		})
 	}
 }
+
+// However many records there are.
+func TestCheckAllocatesNothing(t *testing.T) {
+	for _, records := range [][]Record{two(), make([]Record, 5000)} {
+		data := build(t, Options{}, records...)
+		p := lenient()
+		if n := testing.AllocsPerRun(100, func() {
+			if _, err := Check(data, p); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Fatalf("%v allocations for %d records", n, len(records))
+		}
+	}
+}

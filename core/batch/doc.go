@@ -18,7 +18,9 @@
 //     decompression stops at the limit (TestBomb, TestClaimedSizes).
 //   - Recompressing changes the codec and nothing else, and stays within the topic's
 //     limits (TestRecompress, TestRecompressLimits).
-//   - Checking allocates nothing for each record (BenchmarkCheck).
+//   - Checking allocates nothing (TestCheckAllocatesNothing). What is looked at many
+//     records at a time is what would be found one by one (TestSweepAgreesWithNext,
+//     TestSweptRecordsAreJudged, FuzzSweep).
 //   - Batches as real clients encode them pass, in every codec (TestGolden).
 //
 // Sources: Kafka's message format; KIP-98 (producer fields), KIP-110 (zstd),

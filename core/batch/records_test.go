@@ -255,6 +255,27 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
+// BenchmarkCheckRecord is the cost of each record in a batch of a megabyte, and of a
+// batch of one record.
+func BenchmarkCheckRecord(b *testing.B) {
+	for _, c := range []struct{ bytes, records int }{{100, 9000}, {1024, 1000}, {100, 1}} {
+		b.Run(fmt.Sprintf("%dx%d", c.records, c.bytes), func(b *testing.B) {
+			records := make([]Record, c.records)
+			for i := range records {
+				records[i] = Record{Timestamp: now + int64(i/100), Value: make([]byte, c.bytes)}
+			}
+			data := build(b, Options{}, records...)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Check(data, lenient()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(c.records), "ns/record")
+		})
+	}
+}
+
 // Stamps gives what Records does, without the memory.
 func TestStamps(t *testing.T) {
 	records := []Record{
