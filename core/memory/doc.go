@@ -1,11 +1,15 @@
 // Package memory bounds how many bytes the broker's parts hold for the sake of
 // others: requests, responses, cached batches (Budget), or for long: groups (Tally).
+// And it lends the bytes that are needed for a moment, again and again (Buffers).
 //
 // A Budget owns a count and the order in which it is given out, never the bytes
-// themselves: whoever acquires keeps within what was granted, and releases it.
+// themselves: whoever acquires keeps within what was granted, and releases it. Buffers
+// count nothing: what they hold idle is garbage that is not collected yet.
 //
 // Invariants, and where they are tested: what is used is never more than the
 // total (TestNeverAboveTotal); requests are granted first come, first served,
 // so that a great one is not passed by for ever (TestFIFO); a waiter that gives
-// up holds nothing and holds up nobody (TestCancel).
+// up holds nothing and holds up nobody (TestCancel); a buffer takes little more than
+// what was asked for, and is with one borrower at a time (TestBufferSizes,
+// TestBuffersAreLentOnce).
 package memory
