@@ -55,12 +55,23 @@ func modelRead(b []made, req storage.ReadRequest) (data []byte, next int64, coun
 	return data, next, count
 }
 
-// tryRead reads and compares with what the batches say.
+// tryRead reads and compares with what the batches say. Every other read has room
+// to read into, now and then enough.
 func (e *env) tryRead(b []made, req storage.ReadRequest) error {
+	if req.Offset%2 == 0 {
+		req.Buf = make([]byte, max(0, min(req.MaxBytes, 1<<14))*int(req.Offset%5)/3)
+	}
 	got, err := e.store.Read(e.ctx, req)
 	if err != nil {
+		req.Buf = nil // nobody wants to read it
 		return fmt.Errorf("read %+v: %w", req, err)
 	}
+	return checkRead(b, req, got)
+}
+
+// checkRead compares what a read returned with what the batches say.
+func checkRead(b []made, req storage.ReadRequest, got storage.ReadResult) error {
+	req.Buf = nil // of no importance
 	want, next, count := modelRead(b, req)
 	if !bytes.HasPrefix(want, got.Data) || (count > 0) != (len(got.Data) > 0) {
 		return fmt.Errorf("read %+v returns %s; want %s", req, describe(got.Data), describe(want))

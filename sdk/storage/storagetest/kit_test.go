@@ -22,6 +22,18 @@ func TestMemstoreConforms(t *testing.T) {
 	}
 }
 
+// TestMemfilesConforms runs the kit on the reference of stores that lend files.
+func TestMemfilesConforms(t *testing.T) {
+	for seed := uint64(1); seed <= 2; seed++ {
+		report := storagetesting.RunT(t, storagetest.Files(t.TempDir(), memstore.Options{}), storagetest.Options{Seed: seed})
+		for _, result := range report.Results {
+			if result.Status == storagetest.NotApplicable && result.Name != "damage-derived" {
+				t.Errorf("%s is not applicable: %s", result.Name, result.Message)
+			}
+		}
+	}
+}
+
 // TestDeferredMemstoreConforms runs the kit on the reference store with the
 // steps of its appends run late, by another goroutine, in a shuffled order.
 func TestDeferredMemstoreConforms(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
+	"github.com/brokerd/brokerd/sdk/storage/memstore/memfiles"
 )
 
 // Memory is the target of the reference store, called directly. It is able to
@@ -69,6 +70,41 @@ func MemoryHooks(provider *memstore.Provider) Hooks {
 				d.SetFree(bytes)
 			}
 			return err
+		},
+	}
+}
+
+// Files is the target of the reference of stores that lend their files, called
+// directly, with its files below root. It is able to do what Memory is.
+func Files(root string, opt memstore.Options) Target {
+	provider := memfiles.NewProvider(root, opt)
+	return Direct(provider, FreshMemory(), FilesHooks(provider))
+}
+
+// FilesHooks are the hooks of a provider's disks.
+func FilesHooks(provider *memfiles.Provider) Hooks {
+	on := func(cfg storage.Config, do func(*memfiles.Disk) error) error {
+		disk, err := provider.DiskOf(cfg.Settings)
+		if err != nil {
+			return err
+		}
+		return do(disk)
+	}
+	return Hooks{
+		Kill: func(_ context.Context, cfg storage.Config, _ []storage.Store) error {
+			return on(cfg, func(d *memfiles.Disk) error { d.Kill(); return nil })
+		},
+		LosePower: func(_ context.Context, cfg storage.Config, _ []storage.Store, seed uint64) error {
+			return on(cfg, func(d *memfiles.Disk) error { d.LosePower(seed); return nil })
+		},
+		Overwrite: func(_ context.Context, cfg storage.Config, id storage.LogID, batch []byte, at int, with []byte) error {
+			return on(cfg, func(d *memfiles.Disk) error { return d.Overwrite(id, batch, at, with) })
+		},
+		Tear: func(_ context.Context, cfg storage.Config, id storage.LogID, batch []byte, keep int) error {
+			return on(cfg, func(d *memfiles.Disk) error { return d.Tear(id, batch, keep) })
+		},
+		SetFree: func(_ context.Context, cfg storage.Config, bytes int64) error {
+			return on(cfg, func(d *memfiles.Disk) error { d.SetFree(bytes); return nil })
 		},
 	}
 }
