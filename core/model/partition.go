@@ -25,8 +25,11 @@ type Append struct {
 	Partition Partition
 	Batch     recordbatch.Info
 	Data      []byte
-	Acks      Acks
-	Timeout   time.Duration // for AcksAll: how long to wait for the high watermark
+	// Frame is what Data is a part of; nil: anything, so that nobody keeps Data for
+	// long.
+	Frame   *Frame
+	Acks    Acks
+	Timeout time.Duration // for AcksAll: how long to wait for the high watermark
 	// LogAppendTime is the time stamped into the batch in milliseconds, or -1.
 	LogAppendTime int64
 	// Under, unless nil, is the only leader epoch under which the batch is to be

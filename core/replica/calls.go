@@ -1,11 +1,11 @@
 package replica
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
 
+	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -172,25 +172,21 @@ type appendCall struct {
 	last    int64
 	bytes   int
 	batches []recordbatch.Info
-	parts   [][]byte
-	kept    []byte // for the tail; nobody changes it
+	parts   [][]byte       // of each batch its bytes; nobody changes them
+	taken   bool           // by the store
+	frames  []*model.Frame // of each part, what it is in; nil: it may be in anything
 	begun   time.Time
 }
 
 // run makes the call, on the lane.
 func (c *appendCall) run(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
-	parts := c.parts
-	c.parts = nil
-	if c.shard.tails.limit > 0 {
-		c.kept = bytes.Join(parts, nil) // a client's batch may lie in a larger buffer
-	}
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
 		LeaderEpoch: c.first.Epoch,
 		BaseOffset:  c.first.Base,
 		Batches:     c.batches,
-		Data:        parts,
+		Data:        c.parts,
 		Checked:     true,
 		Require:     c.replica.dir.require(c.first.Machine),
 	}, c.done)
@@ -199,11 +195,8 @@ func (c *appendCall) run(ctx context.Context) {
 // done brings the answer back. It never blocks.
 func (c *appendCall) done(res storage.AppendResult, err error) {
 	c.shard.events.Appended(c.replica.dir.Name, err)
-	if err == nil {
+	if c.taken = err == nil; c.taken {
 		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
-	}
-	if err != nil {
-		c.kept = nil
 	}
 	in := &partition.AppendDone{
 		Gen: c.first.Gen, Base: c.first.Base, Last: c.last, LEO: res.LEO,

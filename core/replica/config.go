@@ -122,6 +122,8 @@ type Deps struct {
 	// Executor makes the calls that change stores. Nil is the manager's own,
 	// which lives as long as Run.
 	Executor Executor
+	// Buffers lends the memory of what is kept and read. Nil: the manager's own.
+	Buffers Buffers
 	// Incarnation is this start of the broker. Until its registration is in the
 	// image, the metadata may lack what was committed last, and nothing is applied.
 	// Zero: the first image is current.

@@ -208,7 +208,7 @@ func (c *fetch) readBounded(ctx context.Context, p *fetching, v *view, req stora
 // firstBatch is the size of the first batch that req would read; 0: there is
 // none, or it cannot be known.
 func (c *fetch) firstBatch(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) int {
-	if n, ok := p.replica.tail.first(req.Offset, req.UpTo); ok {
+	if n, ok := p.replica.tail.size(req.Offset, req.UpTo); ok {
 		return n
 	}
 	limited, cancel, ok := c.storeCall(ctx, p)
@@ -229,8 +229,13 @@ func (c *fetch) firstBatch(ctx context.Context, p *fetching, v *view, req storag
 }
 
 func (c *fetch) readStore(ctx context.Context, p *fetching, v *view, req storage.ReadRequest) {
-	if res, ok := p.replica.tail.read(req); ok {
-		c.took(p, res)
+	var got tailRead
+	if p.replica.tail.read(&req, &got) {
+		data := slices.Concat(got.parts...)
+		for _, e := range got.extents {
+			e.release()
+		}
+		c.took(p, storage.ReadResult{Data: data, Next: got.next})
 		return
 	}
 	limited, cancel, ok := c.storeCall(ctx, p)

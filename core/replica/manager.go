@@ -13,6 +13,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -61,6 +62,9 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	if deps.Events == nil {
 		deps.Events = noEvents{}
 	}
+	if deps.Buffers == nil {
+		deps.Buffers = memory.NewBuffers()
+	}
 	if deps.Settings == nil {
 		deps.Settings = SettingsOf(cfg.NodeID, DefaultBroker())
 	}
@@ -87,8 +91,9 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		m.work = newWorkers(cfg.Shards, cfg.StoreWorkers, m.deps.Directories)
 		m.exec = m.work
 	}
+	tails := newTails(cfg.TailBytes, m.deps.Buffers)
 	for i := range cfg.Shards {
-		m.shards = append(m.shards, newShard(i, cfg, m.deps, m.exec, m))
+		m.shards = append(m.shards, newShard(i, cfg, m.deps, m.exec, tails, m))
 	}
 	m.replicas.Store(&map[model.Partition]*replica{})
 	return m, nil
@@ -217,7 +222,7 @@ func (m *Manager) Append(ctx context.Context, a model.Append, done func(model.Ap
 	if timeout <= 0 {
 		timeout = m.cfg.AppendTimeout
 	}
-	q := &request{data: a.Data, weight: weight, done: done, appendIn: partition.Append{
+	q := &request{data: a.Data, frame: a.Frame, weight: weight, done: done, appendIn: partition.Append{
 		Batch:         a.Batch,
 		Acks:          a.Acks,
 		Deadline:      m.deps.Clock.Now().Add(timeout),

@@ -145,7 +145,7 @@ func (s *Shard) appendCall(r *replica, group []partition.AppendLog, bytes int) {
 	}
 	call := &appendCall{
 		shard: s, replica: r, handle: r.handle, first: group[0], last: group[len(group)-1].Last, bytes: bytes,
-		batches: make([]recordbatch.Info, len(group)), parts: make([][]byte, len(group)),
+		batches: make([]recordbatch.Info, len(group)), parts: make([][]byte, len(group)), frames: make([]*model.Frame, len(group)),
 	}
 	for i := range group {
 		g := &group[i]
@@ -153,6 +153,7 @@ func (s *Shard) appendCall(r *replica, group []partition.AppendLog, bytes int) {
 		info := q.appendIn.Batch
 		info.BaseOffset, info.LastOffset, info.LeaderEpoch = g.Base, g.Last, g.Epoch
 		call.batches[i], call.parts[i] = info, q.stamp(g.Base, g.Epoch)
+		call.frames[i] = q.frame // it is none of a copy
 	}
 	s.exec.Ordered(Lane{s.index, r.dir.ID}, call.run)
 }
@@ -165,7 +166,7 @@ func (q *request) stamp(base int64, epoch model.LeaderEpoch) []byte {
 		return q.data
 	}
 	if q.stamped {
-		q.data = slices.Clone(q.data)
+		q.data, q.frame = slices.Clone(q.data), nil
 	}
 	recordbatch.Stamp(q.data, base, epoch)
 	q.stamped, q.stampedBase, q.stampedEpoch = true, base, epoch
@@ -190,7 +191,7 @@ func (s *Shard) respond(a *partition.Response) {
 func (s *Shard) release(id partition.RequestID) {
 	q := s.requests[id]
 	q.released = true
-	q.data = nil
+	q.data, q.frame = nil, nil
 	s.host.letGo(q.weight)
 	s.retire(id, q)
 }

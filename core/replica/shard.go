@@ -54,7 +54,8 @@ type assignment struct {
 type request struct {
 	appendIn partition.Append
 	data     []byte
-	weight   int64 // of the manager's budget
+	frame    *model.Frame // that data is in, or nil
+	weight   int64        // of the manager's budget
 	done     func(model.Appended)
 
 	isTrim  bool
@@ -97,7 +98,7 @@ type Shard struct {
 	dirty    []*replica
 	spare    []*replica
 	burst    batchedCalls
-	tails    tailBudget
+	tails    *tails // of all shards
 	replicas map[model.Partition]*replica
 	stopping bool
 
@@ -114,7 +115,7 @@ type host interface {
 	unclosed(d *Directory, left unclosed)
 }
 
-func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
+func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, h host) *Shard {
 	s := &Shard{
 		index:    index,
 		cfg:      cfg,
@@ -124,7 +125,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
 		host:     h,
 		timers:   loop.NewTimers[timerKey](),
 		replicas: make(map[model.Partition]*replica),
-		tails:    tailBudget{limit: cfg.TailBytes / int64(cfg.Shards)},
+		tails:    tails,
 	}
 	s.loop = loop.New[Input](s, deps.Clock, 0)
 	return s
@@ -347,11 +348,14 @@ func (s *Shard) stop(now time.Time) {
 // kept for readers, who do not see it before the view says so.
 func (s *Shard) stored(now time.Time, r *replica, in partition.Input, c *appendCall) {
 	s.step(now, r, in)
-	if c.kept == nil || c.first.Gen != r.gen {
+	if !c.taken || c.first.Gen != r.gen {
 		return
 	}
 	if v := r.machine.View(); v.Gen == c.first.Gen && v.LEO > c.last {
-		s.tails.add(&r.tail, chunk{base: c.first.Base, last: c.last, batches: c.batches, data: c.kept})
+		for i := range c.batches {
+			b := &c.batches[i]
+			s.tails.add(&r.tail, b.BaseOffset, b.LastOffset, c.parts[i], c.frames[i])
+		}
 	}
 }
 
@@ -366,7 +370,7 @@ func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 	}
 	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone {
 		r.handle, r.life, r.closed = o.handle, o.life, false
-		r.tail.reset() // the log may hold less, or more, than it says
+		s.tails.reset(&r.tail) // the log may hold less, or more, than it says
 		if !r.machine.Leads() {
 			s.closeLog(r) // it was being opened when it was told to end, or no longer led
 			return

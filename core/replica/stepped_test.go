@@ -85,7 +85,7 @@ func (s *stepped) boot(c *cluster) {
 	s.exec = &steppedExecutor{queues: map[Lane][]func(context.Context){}} // the work of an earlier life is gone
 	cfg := testConfig()
 	cfg.OpenWait = 0
-	cfg.TailBytes = int64(s.rng.IntN(3)) * 1000
+	cfg.TailBytes = int64(s.rng.IntN(3)) * 10_000
 	broker := DefaultBroker()
 	broker.RetentionEvery = 0 // the records are stamped long ago
 	var err error

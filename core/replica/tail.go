@@ -1,181 +1,184 @@
 package replica
 
 import (
-	"slices"
 	"sort"
 	"sync"
 
-	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // tail is the end of one log in memory: what was appended last and is stored,
-// so that consumers at the tail do not ask the store. It has no gap. The shard
-// adds and drops; readers read.
+// so that consumers at the tail do not ask the store. It has no gap. The shard adds
+// to it, tails drop from it, readers read.
 type tail struct {
-	mu     sync.Mutex
-	chunks []chunk // in offset order, adjacent
+	mu      sync.Mutex
+	extents []*extent // in offset order, adjacent
+	block   int       // size of the last block
 }
 
-// chunk is the batches of one append, back to back. Nothing changes them.
-type chunk struct {
-	base    int64
-	last    int64
-	batches []recordbatch.Info
-	data    []byte
+// tailRead is what was read from a tail: whole batches, in order, and what holds their
+// memory. Whoever has it releases each extent once.
+type tailRead struct {
+	parts   [][]byte
+	extents []*extent
+	bytes   int
+	next    int64 // offset after the last batch, or the one asked for
 }
 
-// size is what the chunk takes in memory, in bytes, with what is known of it.
-func (c *chunk) size() int64 {
-	const own, each = 160, 80 // a chunk with its entry in the budget, a batch's Info
-	return own + each*int64(len(c.batches)) + int64(len(c.data))
-}
-
-// add puts a chunk at the end. One that is not adjacent begins anew.
-func (t *tail) add(c chunk) {
+// grow puts a batch behind the others in the last block, if it has room.
+func (t *tail) grow(base, last int64, data []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := len(t.chunks); n > 0 && t.chunks[n-1].last+1 != c.base {
-		t.chunks = nil
+	e := t.newest()
+	if e == nil || e.frame != nil || e.last+1 != base || last-e.base > offsetsMax ||
+		len(e.data)+len(data) > cap(e.data) || len(e.ends) == cap(e.ends) {
+		return false
 	}
-	t.chunks = append(t.chunks, c)
+	e.data = append(e.data, data...)
+	e.ends = append(e.ends, batchEnd{uint32(last - e.base), uint32(len(e.data))})
+	e.last = last
+	return true
 }
 
-// dropBelow drops the chunks at the front, up to the one that ends at last.
-func (t *tail) dropBelow(last int64) {
+// blockBytes is the size of the last block that this tail has had, until it was
+// empty.
+func (t *tail) blockBytes() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := 0
-	for n < len(t.chunks) && t.chunks[n].last <= last {
-		n++
-	}
-	t.chunks = slices.Delete(t.chunks, 0, n)
+	return t.block
 }
 
-// reset drops everything.
-func (t *tail) reset() {
+// continues reports whether a batch at base leaves no gap.
+func (t *tail) continues(base int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.chunks = nil
+	e := t.newest()
+	return e == nil || e.last+1 == base
 }
 
-// read answers a read as a store would, or reports that the tail does not
-// reach back so far. The bytes are the caller's.
-func (t *tail) read(req storage.ReadRequest) (storage.ReadResult, bool) {
-	res := storage.ReadResult{Next: req.Offset}
-	parts := t.parts(req, &res)
-	if len(parts) == 0 {
-		return res, false
-	}
-	size := 0
-	for _, p := range parts {
-		size += len(p)
-	}
-	res.Data = make([]byte, 0, size)
-	for _, p := range parts {
-		res.Data = append(res.Data, p...)
-	}
-	return res, true
-}
-
-// first is the size of the batch that a read from offset would begin with, or
-// reports that the tail does not hold it.
-func (t *tail) first(offset, upTo int64) (int, bool) {
+// push puts an extent at the end.
+func (t *tail) push(e *extent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.chunks) == 0 || offset < t.chunks[0].base {
-		return 0, false
+	t.extents = append(t.extents, e)
+	if e.frame == nil {
+		t.block = cap(e.data)
 	}
-	i := sort.Search(len(t.chunks), func(i int) bool { return t.chunks[i].last >= offset })
-	if i == len(t.chunks) {
-		return 0, false
-	}
-	for _, b := range t.chunks[i].batches {
-		if b.LastOffset >= offset {
-			return int(b.Bytes), b.LastOffset < upTo
-		}
-	}
-	return 0, false
 }
 
-// parts collects the bytes to read; they are copied without the lock.
-func (t *tail) parts(req storage.ReadRequest, res *storage.ReadResult) [][]byte {
+// first is the first extent, or nil.
+func (t *tail) first() *extent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.chunks) == 0 || req.Offset < t.chunks[0].base {
+	if len(t.extents) == 0 {
 		return nil
 	}
-	i := sort.Search(len(t.chunks), func(i int) bool { return t.chunks[i].last >= req.Offset })
-	var parts [][]byte
-	room := req.MaxBytes
-	for ; i < len(t.chunks); i++ {
-		part, whole := t.chunks[i].from(req, res, &room, len(parts) == 0)
-		if len(part) > 0 {
-			parts = append(parts, part)
+	return t.extents[0]
+}
+
+// shift takes the first extent, which is e.
+func (t *tail) shift(e *extent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.extents[0] != e {
+		panic("replica: a tail lost an extent that is not its first")
+	}
+	t.extents[0] = nil
+	if t.extents = t.extents[1:]; len(t.extents) == 0 {
+		t.extents, t.block = nil, 0
+	}
+}
+
+func (t *tail) newest() *extent {
+	if len(t.extents) == 0 {
+		return nil
+	}
+	return t.extents[len(t.extents)-1]
+}
+
+// read answers a read as a store would, adding to out, or reports that the tail does
+// not reach back so far, or has ended before.
+func (t *tail) read(req *storage.ReadRequest, out *tailRead) bool {
+	out.next = req.Offset
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, ok := t.find(req.Offset)
+	if !ok {
+		return false
+	}
+	room, first := req.MaxBytes, req.AtLeastOne
+	for _, e := range t.extents[i:] {
+		from, to := e.batches(req, room, first)
+		if to > from {
+			begin, end := e.start(from), e.start(to)
+			e.hold()
+			out.parts = append(out.parts, e.data[begin:end:end])
+			out.extents = append(out.extents, e)
+			out.bytes += end - begin
+			out.next = e.offset(to-1) + 1
+			room -= end - begin
+			first = false
 		}
-		if !whole {
+		if to < len(e.ends) {
 			break
 		}
 	}
-	return parts
+	return true
 }
 
-// from is the batches of a chunk that qualify, and whether all from the offset
-// on did.
-func (c *chunk) from(req storage.ReadRequest, res *storage.ReadResult, room *int, first bool) (part []byte, whole bool) {
-	begin, end := 0, 0
-	whole = true
-	for i := range c.batches {
-		b := &c.batches[i]
-		n := int(b.Bytes)
-		if b.LastOffset < req.Offset {
-			begin += n
-			end = begin
-			continue
-		}
-		fits := n <= *room || (first && end == begin && req.AtLeastOne)
-		if b.LastOffset >= req.UpTo || !fits {
-			whole = false
-			break
-		}
-		end += n
-		*room -= n
-		res.Next = b.LastOffset + 1
+// size is how large the first batch is that a read from offset would begin with, 0
+// where it reaches upTo, or reports that the tail does not hold it.
+func (t *tail) size(offset, upTo int64) (int, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, ok := t.find(offset)
+	if !ok {
+		return 0, false
 	}
-	return c.data[begin:end], whole
-}
-
-// tailBudget bounds the tails of one shard together: the oldest bytes go first,
-// whosever they are. The shard owns it.
-type tailBudget struct {
-	limit int64
-	used  int64
-	queue []tailEntry
-}
-
-type tailEntry struct {
-	tail *tail
-	last int64
-	size int64
-}
-
-// add keeps a chunk within the budget.
-func (b *tailBudget) add(t *tail, c chunk) {
-	size := c.size()
-	if size > b.limit/4 {
-		t.reset() // one log must not drive out all others
-		return
+	e := t.extents[i]
+	at := e.index(offset)
+	if e.offset(at) >= upTo {
+		return 0, true
 	}
-	t.add(c)
-	b.queue = append(b.queue, tailEntry{t, c.last, size})
-	b.used += size
-	n := 0
-	for b.used > b.limit {
-		old := b.queue[n]
-		old.tail.dropBelow(old.last)
-		b.used -= old.size
-		b.queue[n] = tailEntry{}
-		n++
+	return e.start(at+1) - e.start(at), true
+}
+
+// find is the extent with the batch that a read from offset begins with.
+func (t *tail) find(offset int64) (int, bool) {
+	if len(t.extents) == 0 || offset < t.extents[0].base || offset > t.newest().last {
+		return 0, false
 	}
-	b.queue = b.queue[n:]
+	return sort.Search(len(t.extents), func(i int) bool { return t.extents[i].last >= offset }), true
+}
+
+// batches are those that qualify, the first and the one after the last.
+func (e *extent) batches(req *storage.ReadRequest, room int, first bool) (from, to int) {
+	from = e.index(req.Offset)
+	begin, n := e.start(from), len(e.ends)-from
+	fit := sort.Search(n, func(i int) bool {
+		return e.offset(from+i) >= req.UpTo || e.start(from+i+1)-begin > room
+	})
+	if fit == 0 && n > 0 && first && e.offset(from) < req.UpTo {
+		fit = 1
+	}
+	return from, from + fit
+}
+
+// index is the first batch that ends at offset or after it.
+func (e *extent) index(offset int64) int {
+	if offset <= e.base {
+		return 0
+	}
+	return sort.Search(len(e.ends), func(i int) bool { return e.offset(i) >= offset })
+}
+
+// offset is the last of a batch.
+func (e *extent) offset(at int) int64 { return e.base + int64(e.ends[at].last) }
+
+// start is where a batch begins in the extent's data, and the one before it ends.
+func (e *extent) start(at int) int {
+	if at == 0 {
+		return 0
+	}
+	return int(e.ends[at-1].at)
 }
