@@ -54,13 +54,14 @@ func parseMachine(text string) (busy, stole time.Duration, err error) {
 const kernelThreads = 2
 
 // Others is how many processors all but the given processes, with what they started, and
-// but the kernel's own threads have kept busy from one moment to another.
+// but the kernel's own threads have kept busy from one moment to another. Both ways to
+// know it may miss something: the machine's sum is sampled, and of a process that came
+// and went only its parent tells, if it waited for it. The larger of both counts.
 func Others(from, to Moment, ours ...int) float64 {
-	took := to.busy - from.busy
-	for _, root := range append(ours, kernelThreads) {
-		took -= to.all.took(root) - from.all.took(root)
-	}
-	return max(0, took.Seconds()/to.at.Sub(from.at).Seconds())
+	ours = append(ours, kernelThreads)
+	sampled := to.busy - from.busy - (to.all.took(ours) - from.all.took(ours))
+	told := to.all.others(ours) - from.all.others(ours)
+	return max(0, max(sampled, told).Seconds()/to.at.Sub(from.at).Seconds())
 }
 
 // Stolen is how many processors were taken away by other machines meanwhile.
@@ -68,11 +69,21 @@ func Stolen(from, to Moment) float64 {
 	return (to.stole - from.stole).Seconds() / to.at.Sub(from.at).Seconds()
 }
 
-// took is the time of a process and all below it, with those that it has waited for.
-func (t table) took(root int) time.Duration {
+// took is the time of some processes and all below them, with those that they have
+// waited for.
+func (t table) took(roots []int) time.Duration {
 	var sum time.Duration
-	for pid := range t.tree(root) {
+	for pid := range t.trees(roots...) {
 		sum += t[pid].CPU + t[pid].reaped
 	}
 	return sum
+}
+
+// others is the time of all the rest.
+func (t table) others(roots []int) time.Duration {
+	var all time.Duration
+	for _, p := range t {
+		all += p.CPU + p.reaped
+	}
+	return all - t.took(roots)
 }

@@ -14,23 +14,24 @@ const (
 	quietFor   = 500 * time.Millisecond
 	quietEvery = 50 * time.Millisecond
 	quietMax   = 30 * time.Second
+	quietBytes = 1 << 20
 )
 
-// WaitQuiet waits until the server's files don't become fewer or more, as after a topic
-// was deleted.
+// WaitQuiet waits until the server's files don't become less or more by much, as they
+// do after a topic was deleted.
 func (s *Server) WaitQuiet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietMax)
 	defer cancel()
 	tick := time.NewTicker(quietEvery)
 	defer tick.Stop()
-	var last footprint
+	var last int64
 	since := time.Now()
 	for {
-		now, err := footprintOf(filepath.Join(s.dir, "data"))
+		now, err := bytesBelow(filepath.Join(s.dir, "data"))
 		if err != nil {
 			return err
 		}
-		if now != last {
+		if change := now - last; change > quietBytes || change < -quietBytes {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) >= quietFor {
@@ -44,28 +45,20 @@ func (s *Server) WaitQuiet(ctx context.Context) error {
 	}
 }
 
-// footprint is what there is below a folder.
-type footprint struct {
-	files int
-	bytes int64
-}
-
-func footprintOf(dir string) (footprint, error) {
-	var f footprint
+// bytesBelow is how large the files below a folder are. Those that go meanwhile don't count.
+func bytesBelow(dir string) (int64, error) {
+	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+		if err == nil {
+			var i fs.FileInfo
+			if i, err = e.Info(); err == nil {
+				sum += i.Size()
+			}
 		}
-		i, err := e.Info()
-		if err != nil {
-			return err
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		f.files++
-		f.bytes += i.Size()
-		return nil
+		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile
-		return footprint{files: -1}, nil
-	}
-	return f, err
+	return sum, err
 }

@@ -29,7 +29,7 @@ func (s *Server) Usage() (Usage, error) {
 		return Usage{}, err
 	}
 	var sum Usage
-	for pid := range all.tree(s.cmd.Process.Pid) {
+	for pid := range all.trees(s.cmd.Process.Pid) {
 		sum.RSS, sum.CPU = sum.RSS+all[pid].RSS, sum.CPU+all[pid].CPU
 	}
 	return sum, nil
@@ -44,15 +44,7 @@ func (s *Server) Pids() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Sorted(maps.Keys(all.tree(s.cmd.Process.Pid))), nil
-}
-
-// Pid is its process, or 0.
-func (s *Server) Pid() int {
-	if s.done == nil {
-		return 0
-	}
-	return s.cmd.Process.Pid
+	return slices.Sorted(maps.Keys(all.trees(s.cmd.Process.Pid))), nil
 }
 
 // Compiling is the processor time that the threads of a JVM have taken that compile: it
@@ -136,12 +128,12 @@ func parseStat(b []byte) (process, bool) {
 	}, true
 }
 
-// tree is a process and all below it.
-func (t table) tree(root int) map[int]bool {
+// trees are some processes and all below them.
+func (t table) trees(roots ...int) map[int]bool {
 	in := make(map[int]bool)
 	for pid := range t {
 		for p, depth := pid, 0; p > 1 && depth < len(t); p, depth = t[p].parent, depth+1 {
-			if p == root {
+			if slices.Contains(roots, p) {
 				in[pid] = true
 				break
 			}

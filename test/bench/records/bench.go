@@ -257,19 +257,8 @@ func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err er
 	if err != nil {
 		return d, err
 	}
-	var ours []int
-	for _, s := range b.servers {
-		pids, err := s.Pids()
-		if err != nil {
-			return d, err
-		}
-		if len(pids) > 0 {
-			ours = append(ours, s.Pid())
-		}
-	}
-	ours = append(ours, os.Getpid())
 	d.cpu, d.rss, d.rssBefore = to.usage.CPU-from.usage.CPU, to.usage.RSS, from.usage.RSS
-	d.others, d.stolen = peer.Others(from.moment, to.moment, ours...), peer.Stolen(from.moment, to.moment)
+	d.others, d.stolen = peer.Others(from.moment, to.moment, os.Getpid()), peer.Stolen(from.moment, to.moment)
 	d.compiling = (to.compiling - from.compiling).Seconds() / to.at.Sub(from.at).Seconds()
 	if r.after != nil {
 		return d, r.after(ctx, s)
