@@ -21,9 +21,9 @@ import (
 // a host may acknowledge it before it tells: the next Open finds it.
 //
 //   - The host checks what it writes as Append would: whole batches, intact by
-//     CRC, offsets that rise from the LEO on (without gaps, where the grant says so), leader epochs that do not fall, all
-//     within the limits that the grant names. What does not fit them it appends
-//     without the grant.
+//     CRC, offsets that rise from the LEO on, without gaps unless the grant allows
+//     them, all of the grant's leader epoch and within the limits that it names.
+//     What does not fit it appends without the grant.
 //   - The host ends a grant by not using it any more: before it calls any method
 //     that opens, closes, truncates, trims, retains, replaces or deletes in that
 //     log, before an Append without the grant, and after a write that failed or

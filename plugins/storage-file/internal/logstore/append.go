@@ -25,7 +25,7 @@ const (
 type pendingAppend struct {
 	req  storage.AppendRequest
 	done func(storage.AppendResult, error)
-	// bytes is the length of the request's data.
+	// bytes is the length of the request's batches.
 	bytes int64
 	// behind is the failure of an append that this one was queued behind.
 	behind error
@@ -35,52 +35,91 @@ type pendingAppend struct {
 func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 	l, err := s.lookup(req.Handle)
 	if err == nil {
-		err = l.enqueueAppend(ctx, &pendingAppend{req: req, done: done, bytes: bytesOf(req.Data)})
+		a := s.newPending()
+		a.req, a.done, a.bytes = req, done, bytesOf(req.Data)
+		if req.Granted != 0 {
+			a.bytes = req.Bytes()
+		}
+		if err = l.enqueueAppend(ctx, a); err != nil {
+			s.letPending(a)
+		}
 	}
 	if err != nil {
 		done(storage.AppendResult{}, err)
 	}
 }
 
-// group is appends that were checked and go into one write.
+// newPending returns an empty append, used before or new.
+func (s *Store) newPending() *pendingAppend {
+	if a, ok := s.pending.Get().(*pendingAppend); ok {
+		return a
+	}
+	return new(pendingAppend)
+}
+
+// letPending takes an append whose completion is in line, or that was not queued.
+func (s *Store) letPending(a *pendingAppend) {
+	*a = pendingAppend{}
+	s.pending.Put(a)
+}
+
+// group is appends that were checked and go into one write, or were written under
+// one grant.
 type group struct {
 	appends []*pendingAppend
-	infos   []storage.BatchInfo
+	granted storage.GrantID
 	bytes   int64
 	leo     int64 // after them
 	epoch   int32 // of the last batch
 	seen    int32 // the highest leader epoch of a request
+	first   int64 // max timestamp of the first batch
 	newest  int64 // the greatest timestamp
 }
 
-func (l *log) newGroup() group {
-	return group{leo: l.leo, epoch: lastEpoch(l.epochs), seen: l.seen, newest: -1}
+// beginGroup empties the group.
+func (l *log) beginGroup(g *group) {
+	clear(g.appends)
+	if cap(g.appends) > roomKept {
+		g.appends = nil
+	}
+	*g = group{appends: g.appends[:0], leo: l.leo, epoch: lastEpoch(l.epochs), seen: l.seen, newest: -1}
 }
 
 func (g *group) add(a *pendingAppend) {
-	g.appends = append(g.appends, a)
-	g.infos = append(g.infos, a.req.Batches...)
-	g.bytes += a.bytes
-	last := a.req.Batches[len(a.req.Batches)-1]
-	g.leo, g.epoch, g.seen = last.LastOffset+1, last.LeaderEpoch, a.req.LeaderEpoch
-	for _, b := range a.req.Batches {
-		g.newest = max(g.newest, b.MaxTimestamp)
+	if len(g.appends) == 0 {
+		g.granted, g.first = a.req.Granted, a.req.Batches[0].MaxTimestamp
 	}
+	g.appends = append(g.appends, a)
+	g.bytes += a.bytes
+	last := &a.req.Batches[len(a.req.Batches)-1]
+	g.leo, g.epoch, g.seen = last.LastOffset+1, last.LeaderEpoch, a.req.LeaderEpoch
+	for i := range a.req.Batches {
+		g.newest = max(g.newest, a.req.Batches[i].MaxTimestamp)
+	}
+}
+
+// fits reports whether the append can be in the group, which is not empty.
+func (l *log) fits(g *group, a *pendingAppend) bool {
+	if g.granted != a.req.Granted {
+		return false
+	}
+	return g.granted != 0 || g.bytes+a.bytes <= writeBytesMax && !l.rollDue(g, a)
 }
 
 // appendAll runs queued appends in order; after is what else the runner took
 // from the queue.
 func (l *log) appendAll(ops []op, after []op) {
-	g := l.newGroup()
+	g := &l.group
+	l.beginGroup(g)
 	for i, o := range ops {
 		a := o.append
-		if len(g.appends) > 0 && (g.bytes+a.bytes > writeBytesMax || l.rollDue(&g, a)) {
-			l.writeGroup(&g, ops[i:], after)
+		if len(g.appends) > 0 && !l.fits(g, a) {
+			l.writeGroup(g, ops[i:], after)
 		}
-		repeat, err := l.checkAppend(&g, a)
+		repeat, err := l.checkAppend(g, a)
 		if (repeat || err != nil) && len(g.appends) > 0 {
-			l.writeGroup(&g, ops[i:], after)
-			repeat, err = l.checkAppend(&g, a)
+			l.writeGroup(g, ops[i:], after)
+			repeat, err = l.checkAppend(g, a)
 		}
 		if err == nil && !repeat {
 			g.add(a)
@@ -89,16 +128,20 @@ func (l *log) appendAll(ops []op, after []op) {
 		if err == nil {
 			err = l.checkRepeat(a)
 		}
+		c := completion{done: a.done, err: err, end: l.leo, sync: a.req.Require == storage.SurvivesMachine}
 		if err != nil {
 			l.failBehind(a.req.Handle, err, ops[i+1:], after)
-			l.complete(completion{done: a.done, err: err})
-			continue
+			if a.req.Granted != 0 {
+				l.astray = a.req.Handle
+			}
+		} else {
+			l.seen = a.req.LeaderEpoch
 		}
-		l.seen = a.req.LeaderEpoch
-		l.complete(completion{done: a.done, end: l.leo, sync: a.req.Require == storage.SurvivesMachine})
-		g = l.newGroup()
+		l.store.letPending(a)
+		l.complete(c)
+		l.beginGroup(g)
 	}
-	l.writeGroup(&g, nil, after)
+	l.writeGroup(g, nil, after)
 }
 
 // checkAppend makes the contract's checks in its order, against the log as it
@@ -107,6 +150,9 @@ func (l *log) checkAppend(g *group, a *pendingAppend) (repeat bool, err error) {
 	req := &a.req
 	if err := l.check(req.Handle); err != nil {
 		return false, err
+	}
+	if l.astray == req.Handle {
+		return false, errAstray()
 	}
 	if a.behind != nil {
 		return false, a.behind
@@ -117,7 +163,10 @@ func (l *log) checkAppend(g *group, a *pendingAppend) (repeat bool, err error) {
 	if req.Require < storage.SurvivesUnset || req.Require > storage.SurvivesMachine {
 		return false, storage.Errorf(storage.ErrInvalid, "a file cannot make an append survive level %d", req.Require)
 	}
-	if err := checkBatches(req.Batches, req.BaseOffset, req.Data...); err != nil {
+	if req.Granted != 0 {
+		return false, l.checkTold(g, a)
+	}
+	if err := checkBatches(req.Batches, req.BaseOffset, req.Checked, req.Data...); err != nil {
 		return false, err
 	}
 	if last := req.Batches[len(req.Batches)-1].LeaderEpoch; last > req.LeaderEpoch {
@@ -136,8 +185,8 @@ func (l *log) checkAppend(g *group, a *pendingAppend) (repeat bool, err error) {
 }
 
 // checkBatches checks that infos describe data, and that the batches are whole,
-// intact by CRC, and rise from base on.
-func checkBatches(infos []storage.BatchInfo, base int64, data ...[]byte) error {
+// intact by CRC, unless that was checked, and rise from base on.
+func checkBatches(infos []storage.BatchInfo, base int64, checked bool, data ...[]byte) error {
 	if len(infos) == 0 {
 		return storage.Errorf(storage.ErrInvalid, "there is no batch")
 	}
@@ -146,12 +195,12 @@ func checkBatches(infos []storage.BatchInfo, base int64, data ...[]byte) error {
 	}
 	chain := segment.Chain{Next: base, Gaps: true, Epoch: epochNone}
 	var rest []byte
-	for i, want := range infos {
+	for i := range infos {
 		for len(rest) == 0 && len(data) > 0 {
 			rest, data = data[0], data[1:]
 		}
-		info, _, tail, err := recordbatch.Next(rest)
-		if err == nil && info != want {
+		info, tail, err := nextBatch(rest, checked)
+		if err == nil && info != infos[i] {
 			err = errors.New("it is not the one that is described")
 		}
 		if err == nil {
@@ -166,6 +215,21 @@ func checkBatches(infos []storage.BatchInfo, base int64, data ...[]byte) error {
 		return storage.Errorf(storage.ErrInvalid, "%d bytes follow the batches described", n)
 	}
 	return nil
+}
+
+// nextBatch is recordbatch.Next, but for the CRC where it was checked.
+func nextBatch(b []byte, checked bool) (info recordbatch.Info, rest []byte, err error) {
+	if !checked {
+		info, _, rest, err = recordbatch.Next(b)
+		return info, rest, err
+	}
+	if info, err = recordbatch.Parse(b); err != nil {
+		return info, nil, err
+	}
+	if int(info.Bytes) > len(b) {
+		return info, nil, recordbatch.ErrIncomplete
+	}
+	return info, b[info.Bytes:], nil
 }
 
 // bytesOf is the length of all parts together.
@@ -184,7 +248,7 @@ func (l *log) checkRepeat(a *pendingAppend) error {
 	if first.BaseOffset < l.logStart || last.LastOffset >= l.leo {
 		return wrong
 	}
-	got, err := l.read(l.view.Load(), storage.ReadRequest{
+	got, err := l.read(l.snapshot(), storage.ReadRequest{
 		Offset: first.BaseOffset, UpTo: last.LastOffset + 1, MaxBytes: int(a.bytes), AtLeastOne: true,
 	})
 	if err != nil {
@@ -221,23 +285,51 @@ func (l *log) writeGroup(g *group, behind, after []op) {
 	if len(g.appends) == 0 {
 		return
 	}
-	err := l.write(g)
+	var err error
+	if g.granted != 0 {
+		err = l.take(g)
+	} else {
+		err = l.write(g)
+	}
 	if err != nil {
 		l.failBehind(g.appends[0].req.Handle, err, behind, after)
-	}
-	completions := make([]completion, len(g.appends))
-	for i, a := range g.appends {
-		completions[i] = completion{
-			done: a.done, end: a.req.Batches[len(a.req.Batches)-1].LastOffset + 1, err: err,
-			sync: a.req.Require == storage.SurvivesMachine,
+		if g.granted != 0 {
+			l.astray = g.appends[0].req.Handle
 		}
 	}
-	l.complete(completions...)
-	*g = l.newGroup()
+	over := g.granted != 0 && l.grantOver()
+	l.mu.Lock()
+	for _, a := range g.appends {
+		l.waiting = append(l.waiting, completion{
+			done: a.done, end: a.req.Batches[len(a.req.Batches)-1].LastOffset + 1, err: err,
+			sync: a.req.Require == storage.SurvivesMachine, over: over,
+		})
+	}
+	l.mu.Unlock()
+	for _, a := range g.appends {
+		l.store.letPending(a)
+	}
+	l.answer()
+	l.beginGroup(g)
+}
+
+// take adds the group, which the host has written under the grant.
+func (l *log) take(g *group) error {
+	if err := l.markDirty(g); err != nil {
+		return l.writeError("mark the log as written", err)
+	}
+	l.refreshHintSometimes()
+	for _, a := range g.appends {
+		l.epochs = extendEpochs(l.epochs, a.req.Batches...) // the hint has it
+	}
+	return l.added(g, l.grant.seg)
 }
 
 // write appends the group to the segment that grows, rolling before it if due.
 func (l *log) write(g *group) error {
+	if err := l.takeBack(false); err != nil {
+		return err
+	}
 	if err := l.markDirty(g); err != nil {
 		return l.writeError("mark the log as written", err)
 	}
@@ -247,26 +339,21 @@ func (l *log) write(g *group) error {
 			return l.writeError("roll the log", err)
 		}
 	}
-	last, pos := l.last(), l.index.Bytes
+	last := l.last()
 	if err := last.Acquire(); err != nil {
 		return l.writeError("append", err)
 	}
 	defer last.Release()
 	before := l.epochs
-	if err := l.noteEpochs(g.infos); err != nil {
+	if err := l.noteEpochs(g); err != nil {
 		return l.writeError("note a leader epoch", err)
 	}
-	l.vec = l.vec[:0]
-	for _, a := range g.appends {
-		l.vec = append(l.vec, a.req.Data...)
-	}
-	_, err := last.File().WriteVecAt(l.vec, pos)
-	clear(l.vec)
-	if err != nil {
-		if cutErr := last.File().Truncate(pos); cutErr != nil {
+	if err := l.writeData(g, last); err != nil {
+		if cutErr := last.File().Truncate(l.index.Bytes); cutErr != nil {
 			err = fmt.Errorf("%w; cutting the unfinished write back: %w", err, cutErr)
 			return l.fail(fmt.Errorf("append: %w", err))
 		}
+		l.marked = false
 		if len(l.epochs) > len(before) {
 			l.epochs = before
 			if hintErr := l.writeHint(before, true); hintErr != nil {
@@ -275,9 +362,33 @@ func (l *log) write(g *group) error {
 		}
 		return l.writeError("append", err)
 	}
+	return l.added(g, last)
+}
+
+// writeData writes the group's batches at the log's end, and the end mark where
+// one is due.
+func (l *log) writeData(g *group, last *segment.Segment) error {
+	l.vec = l.vec[:0]
+	for _, a := range g.appends {
+		l.vec = append(l.vec, a.req.Data...)
+	}
+	if l.marked {
+		l.vec = append(l.vec, endMark[:])
+	}
+	vec := l.vec
+	_, err := last.File().WriteVecAt(vec, l.index.Bytes)
+	clear(l.vec)
+	return err
+}
+
+// added takes note of a group that was written at the end of the segment, which
+// is acquired.
+func (l *log) added(g *group, last *segment.Segment) error {
 	now := l.store.now().UnixMilli()
-	for _, b := range g.infos {
-		l.index.Add(b, l.interval(), now)
+	for _, a := range g.appends {
+		for i := range a.req.Batches {
+			l.index.Add(a.req.Batches[i], l.interval(), now)
+		}
 	}
 	l.leo, l.seen = g.leo, g.seen
 	l.unsynced += g.bytes
@@ -326,15 +437,22 @@ func (l *log) writeError(act string, err error) error {
 // first of that kind.
 func (l *log) markDirty(g *group) error {
 	loose, gaps := false, l.gaps
+	next := l.leo
 	for _, a := range g.appends {
 		loose = loose || a.req.Require != storage.SurvivesMachine
-	}
-	next := l.leo
-	for _, b := range g.infos {
-		gaps = gaps || b.BaseOffset != next
-		next = b.LastOffset + 1
+		for i := range a.req.Batches {
+			b := &a.req.Batches[i]
+			gaps = gaps || b.BaseOffset != next
+			next = b.LastOffset + 1
+		}
 	}
 	l.loose = loose
+	return l.markState(loose, gaps)
+}
+
+// markState makes the checkpoint say that appends that are not clean, or loose, or
+// leave gaps, may follow.
+func (l *log) markState(loose, gaps bool) error {
 	want := stateSynced
 	if loose || l.ckpt.State == stateLoose {
 		want = stateLoose
@@ -355,10 +473,11 @@ func (l *log) rollDue(g *group, a *pendingAppend) bool {
 		return false
 	}
 	if x.Bytes == 0 {
-		first = g.infos[0].MaxTimestamp
+		first = g.first
 	}
 	newest, end := g.newest, g.leo
-	for _, b := range a.req.Batches {
+	for i := range a.req.Batches {
+		b := &a.req.Batches[i]
 		newest, end = max(newest, b.MaxTimestamp), max(end, b.LastOffset)
 	}
 	age := l.options.SegmentAge.Milliseconds()
@@ -402,8 +521,11 @@ func (l *log) roll() error {
 
 // noteEpochs extends the epochs by those of the batches, and puts the newest
 // into the hint before a batch of it is written.
-func (l *log) noteEpochs(infos []storage.BatchInfo) error {
-	epochs := extendEpochs(l.epochs, infos...)
+func (l *log) noteEpochs(g *group) error {
+	epochs := l.epochs
+	for _, a := range g.appends {
+		epochs = extendEpochs(epochs, a.req.Batches...)
+	}
 	if len(epochs) == len(l.epochs) {
 		return nil
 	}
@@ -417,8 +539,8 @@ func (l *log) noteEpochs(infos []storage.BatchInfo) error {
 // extendEpochs returns epochs with those of the batches that follow. It does
 // not change what readers of the old slice see.
 func extendEpochs(epochs []epochStart, infos ...storage.BatchInfo) []epochStart {
-	for _, b := range infos {
-		if b.LeaderEpoch > lastEpoch(epochs) {
+	for i := range infos {
+		if b := &infos[i]; b.LeaderEpoch > lastEpoch(epochs) {
 			epochs = append(epochs[:len(epochs):len(epochs)], epochStart{b.LeaderEpoch, b.BaseOffset})
 		}
 	}

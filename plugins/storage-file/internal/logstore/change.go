@@ -95,6 +95,10 @@ func (l *log) notePoint(h storage.Handle) error {
 	if l.ckpt.State != stateLoose || l.durableNow() != l.leo {
 		return nil
 	}
+	// What is written under a grant may be acknowledged before it is told.
+	if l.grant != nil && l.grant.loose {
+		return nil
+	}
 	// Where appends go on that do not wait, the next one takes it back.
 	now := l.store.now()
 	if since := now.Sub(l.noted); l.loose && since >= 0 && since < noteEvery {
@@ -123,6 +127,9 @@ func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int3
 			return errSeen(leaderEpoch, l.seen)
 		case to < l.logStart:
 			return storage.Errorf(storage.ErrInvalid, "truncating to %d, below the log start %d", to, l.logStart)
+		}
+		if err := l.takeBack(false); err != nil {
+			return err
 		}
 		l.seen = leaderEpoch
 		if to < l.leo {
@@ -208,7 +215,7 @@ func (l *log) findCut(to int64) (int, segment.Index, error) {
 		return 0, segment.Index{}, l.writeError("truncate", err)
 	}
 	defer seg.Release()
-	known, err := l.indexOf(l.view.Load(), i)
+	known, err := l.indexOf(l.snapshot(), i)
 	if err != nil {
 		return 0, segment.Index{}, l.writeError("truncate", err)
 	}
@@ -294,7 +301,8 @@ func (l *log) lowerPoint(leo int64) error {
 	return nil
 }
 
-// dropTail removes segments and cuts the one that is kept, durably.
+// dropTail removes segments and cuts the one that is kept, which is the log's last
+// by now, durably.
 func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int64) error {
 	for _, seg := range slices.Backward(drop) {
 		if err := seg.Remove(); err != nil {
@@ -305,6 +313,18 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 	if err := keep.RemoveIndex(); err != nil {
 		return err
 	}
+	l.marked = false
+	size, _, err := keep.File().Stat()
+	if err != nil {
+		return err
+	}
+	if size > bytes && l.lent(keep.Base()) {
+		// What is cut off may be read through a lease, and must not change.
+		if err := l.store.reserve.control(func() error { return l.goOnElsewhere(keep, bytes) }); err != nil {
+			return err
+		}
+		return l.store.fs.SyncDir(l.dir)
+	}
 	if err := keep.File().Truncate(bytes); err != nil {
 		return err
 	}
@@ -312,6 +332,20 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 		return err
 	}
 	return l.store.fs.SyncDir(l.dir)
+}
+
+// goOnElsewhere puts a copy of the first bytes of the last segment in its place.
+func (l *log) goOnElsewhere(seg *segment.Segment, bytes int64) error {
+	fresh, err := copySegment(l.store.fs, l.dir, seg, bytes)
+	if err != nil {
+		return err
+	}
+	defer fresh.Release()
+	fresh.Trust(bytes)
+	l.segs = append(slices.Clone(l.segs[:len(l.segs)-1]), fresh)
+	l.publish()
+	l.forget(seg)
+	return nil
 }
 
 // forget retires a segment that is no longer part of the log.
@@ -354,6 +388,9 @@ func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, er
 	}
 	var start int64
 	err = l.doAs(ctx, h, func() error {
+		if err := l.takeBack(false); err != nil {
+			return err
+		}
 		if to > l.logStart {
 			if err := l.trim(to); err != nil {
 				return err
@@ -429,6 +466,9 @@ func (s *Store) Retain(ctx context.Context, h storage.Handle, policy storage.Ret
 	}
 	var result storage.RetainResult
 	err = l.doAs(ctx, h, func() (err error) {
+		if err := l.takeBack(false); err != nil {
+			return err
+		}
 		result, err = l.retain(policy)
 		return err
 	})

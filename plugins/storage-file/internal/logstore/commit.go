@@ -17,6 +17,7 @@ type completion struct {
 	done func(storage.AppendResult, error)
 	end  int64
 	sync bool // it waits until all below end is synced
+	over bool // so is the grant
 	err  error
 }
 
@@ -38,28 +39,17 @@ func (l *log) answer() {
 		return
 	}
 	l.completing = true
-	for len(l.waiting) > 0 {
-		c := l.waiting[0]
-		result := storage.AppendResult{LEO: c.end, Survives: storage.SurvivesProcess, Durable: l.durable}
-		if l.durable >= c.end {
-			result.Survives = storage.SurvivesMachine
-		} else if c.sync && c.err == nil {
-			if l.failed == nil {
-				break
-			}
-			c.err = l.failed
+	for {
+		ready, durable := l.takeReady()
+		if len(ready) == 0 {
+			break
 		}
-		l.waiting[0] = completion{}
-		l.waiting = l.waiting[1:]
 		l.mu.Unlock()
-		if c.err != nil {
-			result = storage.AppendResult{}
+		for i := range ready {
+			ready[i].answer(durable)
 		}
-		c.done(result, c.err)
+		clear(ready)
 		l.mu.Lock()
-	}
-	if len(l.waiting) == 0 {
-		l.waiting = nil
 	}
 	l.completing = false
 	waits := len(l.waiting) > 0
@@ -67,6 +57,39 @@ func (l *log) answer() {
 	if waits {
 		l.requestSync()
 	}
+}
+
+// answer calls the completion, which is ready.
+func (c *completion) answer(durable int64) {
+	if c.err != nil {
+		c.done(storage.AppendResult{}, c.err)
+		return
+	}
+	result := storage.AppendResult{LEO: c.end, Survives: storage.SurvivesProcess, Durable: durable, GrantOver: c.over}
+	if durable >= c.end {
+		result.Survives = storage.SurvivesMachine
+	}
+	c.done(result, nil)
+}
+
+// takeReady takes the completions that are ready from the line, and says what is
+// durable. mu is held.
+func (l *log) takeReady() (ready []completion, durable int64) {
+	n := 0
+	for ; n < len(l.waiting); n++ {
+		c := &l.waiting[n]
+		if c.sync && c.err == nil && l.durable < c.end {
+			if l.failed == nil {
+				break
+			}
+			c.err = l.failed
+		}
+	}
+	l.ready = append(l.ready[:0], l.waiting[:n]...)
+	rest := copy(l.waiting, l.waiting[n:])
+	clear(l.waiting[rest:])
+	l.waiting = l.waiting[:rest]
+	return l.ready, l.durable
 }
 
 // requestSync puts the log in line for the committer, once. Appends that come
@@ -77,7 +100,7 @@ func (l *log) requestSync() {
 	if l.syncQueued || l.failed != nil {
 		return
 	}
-	l.syncQueued = l.store.syncers.push(l.commit)
+	l.syncQueued = l.store.syncers.push(l.committer)
 }
 
 // commit is the committer's work on one log.
@@ -279,7 +302,7 @@ func (l *log) refreshHint() error {
 	if l.durableNow() == l.hinted {
 		return nil
 	}
-	if err := l.writeHint(l.epochs, false); err != nil {
+	if err := l.writeHint(l.hintEpochs(), false); err != nil {
 		return l.failUnlessRetry(err)
 	}
 	return nil
@@ -297,7 +320,7 @@ func (l *log) refreshHintSometimes() {
 		return
 	}
 	l.hintedAt = now
-	if err := l.writeHint(l.epochs, false); err != nil {
+	if err := l.writeHint(l.hintEpochs(), false); err != nil {
 		l.store.logger.Debug("recovery point not noted", "path", l.dir, "err", err)
 	}
 }

@@ -65,10 +65,14 @@ func (c *script) run() error {
 	c.h = res.Handle
 	steps := []func() error{
 		c.append(3, storage.SurvivesProcess), c.append(2, storage.SurvivesMachine), c.append(4, storage.SurvivesProcess),
-		c.flush, c.putBlob, c.append(3, storage.SurvivesProcess), c.newEpoch, c.append(5, storage.SurvivesMachine),
+		c.flush, c.granted(3, storage.SurvivesMachine), c.granted(3, storage.SurvivesProcess),
+		c.putBlob, c.append(3, storage.SurvivesProcess), c.newEpoch, c.granted(2, storage.SurvivesProcess),
+		c.append(5, storage.SurvivesMachine), c.granted(4, storage.SurvivesMachine),
 		c.truncate, c.append(3, storage.SurvivesProcess), c.trim, c.append(3, storage.SurvivesProcess),
-		c.replace, c.append(3, storage.SurvivesMachine), c.retain, c.append(2, storage.SurvivesProcess),
-		c.reopen, c.append(3, storage.SurvivesProcess), c.flush, c.append(1, storage.SurvivesProcess),
+		c.granted(2, storage.SurvivesProcess), c.newEpoch,
+		c.replace, c.append(3, storage.SurvivesMachine), c.granted(3, storage.SurvivesProcess), c.retain, c.append(2, storage.SurvivesProcess),
+		c.granted(5, storage.SurvivesProcess), c.reopen, c.append(3, storage.SurvivesProcess), c.granted(3, storage.SurvivesMachine),
+		c.flush, c.append(1, storage.SurvivesProcess),
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -100,6 +104,63 @@ func (c *script) append(n int, require storage.Survives) func() error {
 	}
 }
 
+// granted writes batches as a host does, as long as they fit, and tells of some of
+// them at once, of some later, and of the last, by chance, never: the next step
+// opens the log, or takes back the grant.
+func (c *script) granted(n int, require storage.Survives) func() error {
+	return func() error {
+		host, err := newHost(c.s, c.h, c.epoch, require)
+		if errors.Is(err, storage.ErrRetry) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var untold []storage.AppendRequest
+		tell := func() error {
+			for _, req := range untold {
+				res, err := c.s.append(req)
+				if err != nil {
+					return err
+				}
+				if require == storage.SurvivesMachine {
+					c.acked++
+					c.durable = c.acked
+				}
+				for c.durable < c.acked && end(c.batches[c.durable]) <= res.Durable {
+					c.durable++
+				}
+			}
+			untold = nil
+			return nil
+		}
+		for range n {
+			b := batch(c.leo(), 1+c.r.Int32N(3), c.epoch, 50+c.r.IntN(200), int64(1000+len(c.batches)))
+			if !host.fits(b) {
+				break
+			}
+			c.batches = append(c.batches, b)
+			req, err := host.write(b)
+			if err != nil {
+				return err
+			}
+			untold = append(untold, req)
+			if require != storage.SurvivesMachine {
+				c.acked = len(c.batches)
+			}
+			if require == storage.SurvivesMachine || c.r.IntN(3) == 0 {
+				if err := tell(); err != nil {
+					return err
+				}
+			}
+		}
+		if c.r.IntN(2) == 0 {
+			return c.newEpoch()
+		}
+		return tell()
+	}
+}
+
 func (c *script) flush() error {
 	res := c.s.Flush(context.Background(), []storage.Handle{c.h})[0]
 	if res.Err == nil {
@@ -119,6 +180,12 @@ func (c *script) truncate() error {
 	keep := len(c.batches) - 4
 	c.cutTo = end(c.batches[keep-1])
 	all := c.batches
+	if c.r.IntN(2) == 0 {
+		// The log goes on in another file.
+		if _, err := c.s.lease(context.Background(), c.h, c.cutTo); err != nil {
+			return err
+		}
+	}
 	c.acked, c.durable = keep, min(c.durable, keep)
 	if _, err := c.s.Truncate(context.Background(), c.h, c.epoch, c.cutTo); err != nil {
 		return err

@@ -76,7 +76,7 @@ func TestManyLogsUnderFewDescriptors(t *testing.T) {
 		}
 		all.Wait()
 	}
-	v := mustLog(t, s, handles[0]).view.Load()
+	v := mustLog(t, s, handles[0]).snapshot()
 	if len(v.segs) != segments {
 		t.Fatalf("the logs have %d segments", len(v.segs))
 	}
@@ -183,7 +183,7 @@ func TestNoDescriptorsIsRetried(t *testing.T) {
 		"list":     func() error { _, err := s.List(ctx); return err },
 	}
 	// Nothing may be left in memory that would spare a file.
-	for _, seg := range mustLog(t, s, h).view.Load().segs {
+	for _, seg := range mustLog(t, s, h).snapshot().segs {
 		seg.DropIndex()
 	}
 	hog, err := fs.Open("/hog", vfs.Empty)
@@ -258,13 +258,13 @@ func TestDescriptorsComeAndGo(t *testing.T) {
 					leo = got
 				} else {
 					reopen(err)
-					leo = mustLog(t, s, h).view.Load().leo
+					leo = mustLog(t, s, h).snapshot().leo
 				}
 			case 2:
 				if _, err := s.Trim(ctx, h, min(leo, start+1)); err != nil {
 					reopen(err)
 				}
-				start = mustLog(t, s, h).view.Load().logStart
+				start = mustLog(t, s, h).snapshot().logStart
 			case 3:
 				_, err := s.readAll(h, start, leo)
 				reopen(err)

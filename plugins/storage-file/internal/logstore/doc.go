@@ -16,6 +16,14 @@
 // they wait for nobody. A second pool (the committer) syncs logs with appends
 // that wait for that; what arrives while a log is synced shares its next sync.
 //
+// # What is lent
+//
+// A host may write the end of a log itself (a grant), and read whole batches from
+// segment files (leases). What it has written it tells by an append without data,
+// an op like others. The op that needs the end of the log for itself takes the
+// grant back: what lies behind the last batch told of is adopted by an opening or a
+// close, and otherwise cut.
+//
 // # Invariants
 //
 //   - Durable never exceeds what a successful sync covered, and never the LEO
@@ -31,6 +39,10 @@
 //   - No bytes below the recovery point are ever cut (damage_test.go).
 //   - Indexes are hints: whatever they hold, the log opens and is read right
 //     (index_test.go).
+//   - A batch that was written under a grant is in the log after the next opening,
+//     whether it was told or not; what a failed write has left is not (grant_test.go,
+//     crash_test.go).
+//   - Bytes that are leased do not change (lease_test.go).
 //   - A replacement is durable when it returns, and removes nothing before all
 //     that takes its place is there (replace_test.go, crash_test.go).
 //   - A call that finds no room leaves the log as it was (fault_test.go).

@@ -57,7 +57,8 @@ func testConfig(boot string) Config {
 // running is a store with its Run.
 type running struct {
 	*Store
-	stop func()
+	below vfs.FS
+	stop  func()
 }
 
 func start(fs vfs.FS, cfg Config) (*running, error) {
@@ -68,7 +69,7 @@ func start(fs vfs.FS, cfg Config) (*running, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _ = s.Run(ctx) }()
-	return &running{s, func() { cancel(); <-s.ended }}, nil
+	return &running{s, fs, func() { cancel(); <-s.ended }}, nil
 }
 
 func mustStart(t testing.TB, fs vfs.FS, cfg Config) *running {

@@ -3,7 +3,6 @@ package logstore
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
@@ -16,9 +15,11 @@ const (
 	// When either is reached, Append blocks.
 	queuedAppendsMax = 4096
 	queuedBytesMax   = 64 << 20
+	// roomKept is the length up to which lists of appends are kept for the next.
+	roomKept = 512
 )
 
-// view is what readers see of a log. It never changes; a new one is published.
+// view is what readers see of a log. It never changes; the next one is published.
 type view struct {
 	logStart, leo int64
 	// segs rise in base offset; the last one grows.
@@ -29,6 +30,8 @@ type view struct {
 	holes  []span
 	// cuts counts truncations: bytes read under one count are what they were.
 	cuts uint64
+	// seq counts publications.
+	seq uint64
 }
 
 // op is something that a log's runner does: an append, or anything else.
@@ -44,8 +47,8 @@ type log struct {
 	store *Store
 	id    storage.LogID
 	label string
-
-	view atomic.Pointer[view]
+	// runner and committer are the methods run and commit.
+	runner, committer func()
 
 	// syncTurn holds a token while a sync is under way.
 	syncTurn chan struct{}
@@ -53,7 +56,9 @@ type log struct {
 	// mu guards what follows; it is never held while a file is touched or a
 	// completion is called.
 	mu         sync.Mutex
+	published  view // what readers see
 	queue      []op
+	taken      []op          // room of a queue that was run
 	appends    int           // in queue
 	bytes      int           // in queue
 	room       chan struct{} // closed when the queue is taken; made by who waits
@@ -64,6 +69,7 @@ type log struct {
 	failed     error // why nothing can be appended or read until the log is opened again
 	waiting    []completion
 	completing bool
+	ready      []completion // being answered
 	durable    int64
 	written    int64 // the LEO, as synced files may claim it
 	cuts       uint64
@@ -101,10 +107,20 @@ type log struct {
 	loose       bool      // the last append did not wait for a sync
 	noted       time.Time // when a flush was last noted in the checkpoint
 	vec         [][]byte
+	group       group // room for appendAll
+	grant       *grant
+	// astray is the handle whose host has written under a grant what the log does
+	// not hold.
+	astray storage.Handle
+	// marked: the file of the last segment is longer than the log, and an end mark
+	// follows each write.
+	marked bool
 }
 
 func newLog(s *Store, id storage.LogID, label string) *log {
-	return &log{store: s, id: id, label: label, dirty: map[*segment.Segment]uint64{}, syncTurn: make(chan struct{}, 1)}
+	l := &log{store: s, id: id, label: label, dirty: map[*segment.Segment]uint64{}, syncTurn: make(chan struct{}, 1)}
+	l.runner, l.committer = l.run, l.commit
+	return l
 }
 
 // enqueue adds an op. It reports false when the log is dead.
@@ -120,7 +136,7 @@ func (l *log) enqueueLocked(o op) bool {
 	}
 	l.queue = append(l.queue, o)
 	if !l.scheduled {
-		l.scheduled = l.store.runners.push(l.run)
+		l.scheduled = l.store.runners.push(l.runner)
 		if !l.scheduled {
 			l.queue = l.queue[:len(l.queue)-1]
 			return false
@@ -162,7 +178,8 @@ func (l *log) enqueueAppend(ctx context.Context, a *pendingAppend) error {
 func (l *log) run() {
 	l.mu.Lock()
 	ops := l.queue
-	l.queue, l.appends, l.bytes = nil, 0, 0
+	all := ops
+	l.queue, l.taken, l.appends, l.bytes = l.taken, nil, 0, 0
 	if l.room != nil {
 		close(l.room)
 		l.room = nil
@@ -184,7 +201,11 @@ func (l *log) run() {
 	}
 
 	l.mu.Lock()
-	l.scheduled = len(l.queue) > 0 && l.store.runners.push(l.run)
+	clear(all)
+	if cap(all) <= roomKept {
+		l.taken = all[:0]
+	}
+	l.scheduled = len(l.queue) > 0 && l.store.runners.push(l.runner)
 	var orphans []op
 	if !l.scheduled {
 		// The store ended: nobody will come for what is queued.
@@ -244,6 +265,19 @@ func (l *log) check(h storage.Handle) error {
 	return l.failed
 }
 
+// failure says why the log can be used no more until it is opened again.
+func (l *log) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+func (l *log) handleNow() storage.Handle {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handle
+}
+
 func errClosed() error {
 	return storage.Errorf(storage.ErrGone, "the log is closed")
 }
@@ -251,13 +285,29 @@ func errClosed() error {
 // publish shows readers what the runner has.
 func (l *log) publish() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.written = l.leo
-	cuts := l.cuts
-	l.mu.Unlock()
-	l.view.Store(&view{
+	l.published = view{
 		logStart: l.logStart, leo: l.leo, segs: l.segs, active: l.index,
-		epochs: l.epochs, holes: l.holes, cuts: cuts,
-	})
+		epochs: l.epochs, holes: l.holes, cuts: l.cuts, seq: l.published.seq + 1,
+	}
+}
+
+// snapshot is the view that was published last.
+func (l *log) snapshot() *view {
+	v := new(view)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*v = l.published
+	return v
+}
+
+// moved says whether the log was cut since the view was published, and whether
+// anything else of it changed.
+func (l *log) moved(v *view) (cut, changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.published.cuts != v.cuts, l.published.seq != v.seq
 }
 
 // setDir sets the log's directory, which never changes.

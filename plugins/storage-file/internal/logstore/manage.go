@@ -131,6 +131,8 @@ func (l *log) openAs(spec storage.OpenSpec) (storage.OpenResult, error) {
 		if spec.LeaderEpoch < l.seen {
 			return none, errSeen(spec.LeaderEpoch, l.seen)
 		}
+	} else if err := l.takeBack(true); err != nil {
+		return none, err
 	}
 	l.options, l.seen = options, spec.LeaderEpoch
 	h := l.store.newHandle(l)
@@ -227,6 +229,7 @@ func (l *log) load(spec storage.OpenSpec) error {
 // find that what it synced is not on the disk, which the next opening must know.
 func (l *log) letGo() {
 	l.waitSync()
+	l.letGoGrant()
 	for _, seg := range l.segs {
 		l.forget(seg)
 	}
@@ -336,6 +339,10 @@ func (l *log) close() error {
 		return nil
 	}
 	if err := l.check(l.handle); err != nil {
+		return err
+	}
+	// The host may have died with more on its lips.
+	if err := l.takeBack(true); err != nil {
 		return err
 	}
 	if err := l.sync(); err != nil {

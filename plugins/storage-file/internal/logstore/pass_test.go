@@ -144,7 +144,7 @@ func TestRecoveryPointFollowsSyncs(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _ = below.Run(ctx) }()
-	s := &running{below, func() { cancel(); <-below.ended }}
+	s := &running{below, nil, func() { cancel(); <-below.ended }}
 	t.Cleanup(s.stop)
 	res := s.mustOpen(t, 1)
 	var batches [][]byte

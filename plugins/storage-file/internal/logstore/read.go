@@ -50,9 +50,9 @@ func (s *Store) viewed(ctx context.Context, h storage.Handle, f func(l *log, v *
 		if err := ctx.Err(); err != nil {
 			return storage.Errorf(storage.ErrUnknown, "the call was given up: %v", err)
 		}
-		v := l.view.Load()
+		v := l.snapshot()
 		err := f(l, v)
-		if now := l.view.Load(); now.cuts != v.cuts || errors.Is(err, errMoved) && now != v {
+		if cut, changed := l.moved(v); cut || changed && errors.Is(err, errMoved) {
 			continue
 		}
 		if errors.Is(err, openfiles.ErrRetired) {

@@ -25,14 +25,19 @@ func (s *Store) Replace(ctx context.Context, req storage.ReplaceRequest) error {
 		return err
 	}
 	if len(req.Batches) > 0 || len(req.Data) > 0 {
-		if err := checkBatches(req.Batches, req.From, req.Data); err != nil {
+		if err := checkBatches(req.Batches, req.From, false, req.Data); err != nil {
 			return err
 		}
 	}
 	if n := len(req.Batches); n > 0 && req.Batches[n-1].LastOffset >= req.To {
 		return storage.Errorf(storage.ErrInvalid, "the batches do not fit between %d and %d", req.From, req.To)
 	}
-	return l.doAs(ctx, req.Handle, func() error { return l.replace(&req) })
+	return l.doAs(ctx, req.Handle, func() error {
+		if err := l.takeBack(false); err != nil {
+			return err
+		}
+		return l.replace(&req)
+	})
 }
 
 func (l *log) replace(req *storage.ReplaceRequest) error {
@@ -55,7 +60,7 @@ func (l *log) replace(req *storage.ReplaceRequest) error {
 		return err
 	}
 	l.answer()
-	v := l.view.Load()
+	v := l.snapshot()
 	first, last := v.find(req.From), v.find(req.To-1)
 	b := rebuild{l: l, v: v, base: v.segs[first].Base()}
 	err := b.write(req, first, last)

@@ -66,6 +66,13 @@ func (r *reserve) make() bool {
 	return true
 }
 
+// there reports whether the reserve is there, so that appends may take room.
+func (r *reserve) there() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
+}
+
 // admit says whether an append may take room.
 func (r *reserve) admit() error {
 	r.mu.Lock()

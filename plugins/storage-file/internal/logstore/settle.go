@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
@@ -92,21 +93,32 @@ func (r *recovery) rewrite(seg *segment.Segment) (*segment.Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := segment.CreateCleaned(r.fs, r.l.dir, seg.Base())
+	fresh, err := copySegment(r.fs, r.l.dir, seg, bytes)
+	seg.Retire()
 	if err != nil {
 		return nil, err
 	}
-	defer fresh.Release()
+	fresh.Release()
+	return fresh, nil
+}
+
+// copySegment puts a copy of a segment's first bytes in its place, synced but for
+// its name. The copy is acquired, and so is the segment, whose file stays as it is.
+func copySegment(fs *openfiles.Cache, dir string, seg *segment.Segment, bytes int64) (*segment.Segment, error) {
+	fresh, err := segment.CreateCleaned(fs, dir, seg.Base())
+	if err != nil {
+		return nil, err
+	}
 	err = copyFile(fresh.File(), seg.File(), 0, bytes, 0)
 	if err == nil {
 		err = fresh.File().Sync()
 	}
-	seg.Retire()
 	if err == nil {
-		name := r.path(segment.Name(seg.Base(), segment.LogSuffix))
-		err = r.fs.Rename(name+segment.CleanedSuffix, name)
+		name := path.Join(dir, segment.Name(seg.Base(), segment.LogSuffix))
+		err = fs.Rename(name+segment.CleanedSuffix, name)
 	}
 	if err != nil {
+		fresh.Release()
 		fresh.Retire()
 		return nil, err
 	}
@@ -192,7 +204,10 @@ func (r *recovery) adopt() error {
 		l.publish()
 		return nil
 	}
-	if err := l.writeHint(l.epochs, false); err != nil {
+	// An epoch that was noted for batches that were not written must not come back:
+	// what is written there next may have another.
+	ahead := lastEpoch(r.hint.Epochs) > lastEpoch(l.epochs)
+	if err := l.writeHint(l.epochs, ahead); err != nil {
 		return err
 	}
 	// On a disk without any room the old checkpoint stays, and the next opening

@@ -70,6 +70,9 @@ type Store struct {
 	logger  *slog.Logger
 	options storage.LogOptions
 	lock    io.Closer
+	lender  vfs.Lender // nil where files cannot be lent
+	leases  *leases
+	pending sync.Pool // of *pendingAppend
 	reserve *reserve
 	indexes *indexCache
 	runners *pool
@@ -93,6 +96,7 @@ type Store struct {
 	retired  []storage.Handle
 	last     storage.Handle
 	deleted  int
+	grants   storage.GrantID
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -129,6 +133,8 @@ func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (
 		seen: map[storage.LogID]int32{}, suspects: map[storage.LogID]bool{}, unnamed: map[storage.LogID]bool{},
 		handles: map[storage.Handle]*log{}, lost: map[storage.Handle]error{},
 	}
+	s.lender, _ = below.(vfs.Lender)
+	s.leases = newLeases()
 	s.names = newSharedSync(func() error { return fs.SyncDir(cfg.Dir) })
 	id, err := s.identify(cfg)
 	if err == nil {
@@ -273,7 +279,8 @@ func (s *Store) Run(ctx context.Context) error {
 
 // Capabilities implements storage.Store.
 func (s *Store) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Survives: storage.SurvivesMachine}
+	lends := s.lender != nil
+	return storage.Capabilities{Survives: storage.SurvivesMachine, Grants: lends, Leases: lends}
 }
 
 // lookup returns the log of a handle that is current.
@@ -409,6 +416,3 @@ func (s *Store) Usage(context.Context) (storage.Usage, error) {
 	}
 	return storage.Usage{Total: total, Free: free}, nil
 }
-
-// Files implements storage.Store: there are none yet.
-func (s *Store) Files() storage.Files { return nil }

@@ -21,6 +21,7 @@ type Cache struct {
 	max int
 
 	mu   sync.Mutex
+	last uint64    // File.ID
 	open int       // files that are open or being opened
 	idle list.List // *File that are open and not pinned; the longest unused first
 }
@@ -31,7 +32,8 @@ func New(fs vfs.FS, filesMax int) *Cache { return &Cache{FS: fs, max: max(1, fil
 
 // File is a file that is open while it is pinned, and maybe longer.
 type File struct {
-	c *Cache
+	c  *Cache
+	id uint64
 	// What follows is guarded by the cache's mu. file does not change while the
 	// file is pinned.
 	name    string
@@ -42,7 +44,24 @@ type File struct {
 }
 
 // Lazy returns a file that is opened when it is pinned. It must exist then.
-func (c *Cache) Lazy(name string) *File { return &File{c: c, name: name} }
+func (c *Cache) Lazy(name string) *File { return &File{c: c, id: c.newID(), name: name} }
+
+func (c *Cache) newID() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	return c.last
+}
+
+// ID is a number that no other File of the cache has.
+func (f *File) ID() uint64 { return f.id }
+
+// Name is the file's name.
+func (f *File) Name() string {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	return f.name
+}
 
 // Make opens a file now; it is pinned.
 func (c *Cache) Make(name string, mode vfs.Mode) (*File, error) {
@@ -54,7 +73,7 @@ func (c *Cache) Make(name string, mode vfs.Mode) (*File, error) {
 		c.mu.Unlock()
 		return nil, err
 	}
-	return &File{c: c, name: name, file: f, pins: 1}, nil
+	return &File{c: c, id: c.newID(), name: name, file: f, pins: 1}, nil
 }
 
 // Tight reports whether as many files are pinned as may be open.
@@ -190,6 +209,9 @@ func closeAll(files []vfs.File) {
 		_ = f.Close() // what had to last was synced
 	}
 }
+
+// Retry does what takes a descriptor, as Open does.
+func (c *Cache) Retry(act func() error) error { return c.retry(act) }
 
 // retry does what takes a descriptor, and closes idle files if there is none.
 func (c *Cache) retry(act func() error) error {

@@ -97,6 +97,9 @@ func (x *Index) Add(b recordbatch.Info, interval, nowMillis int64) {
 // Full reports whether the index can take no more entries.
 func (x *Index) Full() bool { return len(x.offsets) >= EntriesMax }
 
+// Left is how many entries the index can still take.
+func (x *Index) Left() int64 { return int64(EntriesMax - len(x.offsets)) }
+
 // SizeInMemory is what the entries occupy.
 func (x *Index) SizeInMemory() int64 {
 	return int64(cap(x.offsets))*8 + int64(cap(x.times))*16

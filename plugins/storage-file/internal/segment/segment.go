@@ -92,6 +92,12 @@ func Existing(fs *openfiles.Cache, dir string, base int64) *Segment {
 // Base is the segment's base offset.
 func (s *Segment) Base() int64 { return s.base }
 
+// ID is a number that no other segment of the process has.
+func (s *Segment) ID() uint64 { return s.file.ID() }
+
+// FileName is the name that the file has now.
+func (s *Segment) FileName() string { return s.file.Name() }
+
 // File is the segment's file, while it is acquired.
 func (s *Segment) File() vfs.File { return s.file.Get() }
 

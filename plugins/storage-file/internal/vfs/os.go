@@ -13,6 +13,8 @@ import (
 // OS is the operating system's file system.
 type OS struct{}
 
+var _ Lender = OS{}
+
 // maxVec is how many buffers one pwritev takes (IOV_MAX on Linux).
 const maxVec = 1024
 
@@ -94,6 +96,56 @@ func (OS) Lock(name, note string) (io.Closer, error) {
 		_, _ = f.WriteAt([]byte(note), 0)
 	}
 	return f, nil
+}
+
+// LendEnd implements Lender.
+func (OS) LendEnd(f File) (*os.File, error) {
+	o, ok := f.(osFile)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return duplicate(o.f)
+}
+
+// LendLock implements Lender.
+func (OS) LendLock(lock io.Closer) (*os.File, error) {
+	f, ok := lock.(*os.File)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return duplicate(f)
+}
+
+// duplicate makes another descriptor of an open file.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "dup", Path: f.Name(), Err: err}
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// LendBytes implements Lender.
+func (OS) LendBytes(f File, name string) (*os.File, error) {
+	o, ok := f.(osFile)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	opened, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	mine, err := o.f.Stat()
+	if err == nil {
+		var its os.FileInfo
+		if its, err = opened.Stat(); err == nil && !os.SameFile(mine, its) {
+			err = &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return opened, nil
 }
 
 // Room asks the file system below dir.

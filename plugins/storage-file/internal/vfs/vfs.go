@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"os"
 	"syscall"
 	"time"
 )
@@ -57,6 +58,19 @@ type File interface {
 	Allocate(bytes int64) error
 	Stat() (bytes int64, modified time.Time, err error)
 	Close() error
+}
+
+// Lender is an FS whose files can be handed to another process. Each *os.File is
+// the caller's to close.
+type Lender interface {
+	// LendEnd returns a descriptor of the open file, for reading and writing.
+	LendEnd(f File) (*os.File, error)
+	// LendBytes opens the file that f is, under the name, for reading only. It is
+	// os.ErrNotExist when the name is another file's by now.
+	LendBytes(f File, name string) (*os.File, error)
+	// LendLock returns the file of a lock, which is held as long as it is open
+	// anywhere.
+	LendLock(lock io.Closer) (*os.File, error)
 }
 
 // HeldError says that a lock belongs to another process.
