@@ -17,11 +17,11 @@ import (
 	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
-	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/core/replica"
 	"github.com/brokerd/brokerd/core/server"
 	"github.com/brokerd/brokerd/core/telemetry"
+	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // How long each part may take to stop. Together they stay below the minute that
@@ -46,6 +46,10 @@ type Deps struct {
 	// Builtin are the plugins that this executable can be: by name, the arguments
 	// that make it so.
 	Builtin map[string][]string
+	// Inside are stores that this process opens itself, by the name of the plugin that
+	// they stand in for: nothing is launched for them, and nothing started again. For
+	// programs around a broker, as those that measure what the plugins' processes cost.
+	Inside map[string]storage.Provider
 }
 
 // Broker is one broker. New makes it, Run runs it once; the other methods may be
@@ -235,7 +239,7 @@ func (b *Broker) start(ctx context.Context) error {
 // startStores opens the quorum's log and then the stores. Where a cluster is to be
 // created, the stores are opened first: one that belongs to a cluster refuses
 // another, and then none is created.
-func (b *Broker) startStores(ctx context.Context) (*quorum.Node, []*pluginhost.Store, error) {
+func (b *Broker) startStores(ctx context.Context) (*quorum.Node, []store, error) {
 	b.progress(func(a *assembly) { a.waiting = "the quorum's log" })
 	first, err := b.propose()
 	if err != nil {
@@ -295,7 +299,7 @@ func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
 }
 
 // register makes the broker known to the cluster with what it advertises.
-func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []*pluginhost.Store, listeners []admin.ListenerStatus) error {
+func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus) error {
 	r := quorum.Registration{
 		NodeID: node.Identity().NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
 	}
@@ -315,7 +319,7 @@ func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [1
 	return nil
 }
 
-func directories(stores []*pluginhost.Store) []model.DirectoryID {
+func directories(stores []store) []model.DirectoryID {
 	var out []model.DirectoryID
 	for _, s := range stores {
 		out = append(out, model.DirectoryID(s.DirectoryID()))

@@ -86,11 +86,14 @@ func settings(t *testing.T, dir string, more ...config.Override) config.Loaded {
 
 func newBroker(t *testing.T, cfg config.Loaded) *running {
 	t.Helper()
+	return newBrokerWith(t, cfg, Deps{Builtin: map[string][]string{"memstore": {"serve-memstore"}}})
+}
+
+func newBrokerWith(t *testing.T, cfg config.Loaded, deps Deps) *running {
+	t.Helper()
 	log := &logBuffer{}
-	b, err := New(cfg, Deps{
-		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "test",
-		Builtin: map[string][]string{"memstore": {"serve-memstore"}},
-	})
+	deps.Logger, deps.Version = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), "test"
+	b, err := New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,11 @@ func newBroker(t *testing.T, cfg config.Loaded) *running {
 // start runs a broker until the test ends.
 func start(t *testing.T, cfg config.Loaded) *running {
 	t.Helper()
-	b := newBroker(t, cfg)
+	return startBroker(t, newBroker(t, cfg))
+}
+
+func startBroker(t *testing.T, b *running) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- b.Run(ctx) }()

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/brokerd/brokerd/core/model"
-	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
@@ -84,7 +83,7 @@ func (f *founding) done() error {
 
 // refused explains a start that created no cluster, because a store did not open.
 // Nothing is left of the proposal unless a store has taken it.
-func (b *Broker) refused(f *founding, stores []*pluginhost.Store, err error) error {
+func (b *Broker) refused(f *founding, stores []store, err error) error {
 	if errors.Is(err, storage.ErrFenced) {
 		database := quorum.Database(b.quorumDir())
 		err = fmt.Errorf("no cluster was created: %s, which has the metadata, is missing, so that this start would begin a new cluster (%s), and a store does not take that: %w. "+

@@ -77,12 +77,14 @@ func (b *Broker) startAdmin(ctx context.Context) error {
 }
 
 // startPlugins launches the plugin of each store, the default one first, and
-// waits until all of them serve. With an error, too, it returns those launched.
-func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]*pluginhost.Store, error) {
+// waits until all of them serve; those that this process serves itself are opened. With
+// an error, too, it returns those launched.
+func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]store, error) {
 	host := pluginhost.New(pluginhost.Config{
 		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment, Builtin: b.deps.Builtin,
 	}, b.log, b.plugins.happened)
-	var stores []*pluginhost.Store
+	var launched []*pluginhost.Store
+	var stores []store
 	for _, name := range b.cfg.Storage.Names() {
 		s := b.cfg.Storage.Stores[name]
 		settings, err := b.cfg.ResolveReferences(s.Config)
@@ -93,10 +95,20 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 		if _, err := rand.Read(sc.ProposedDirectoryID[:]); err != nil {
 			return nil, fmt.Errorf("draw a directory ID: %w", err)
 		}
-		stores = append(stores, host.Store(name, s.Plugin, sc))
+		if p := b.deps.Inside[s.Plugin]; p != nil {
+			opened, err := b.openInside(ctx, p, name, s.Plugin, sc)
+			if err != nil {
+				return stores, err
+			}
+			b.metrics.Replica().Begin(name)
+			stores = append(stores, opened)
+			continue
+		}
+		launched = append(launched, host.Store(name, s.Plugin, sc))
+		stores = append(stores, launched[len(launched)-1])
 	}
 	b.parts.start(ctx, "plugins", pluginsStop, host.Run)
-	for _, s := range stores {
+	for _, s := range launched {
 		b.progress(func(a *assembly) { a.waiting = "store " + s.Name() })
 		if err := s.WaitReady(ctx); err != nil {
 			return stores, fmt.Errorf("store %s: %w", s.Name(), err)
@@ -106,7 +118,7 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 	return stores, nil
 }
 
-func (b *Broker) newManager(stores []*pluginhost.Store, incarnation [16]byte, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
+func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
 	cfg := replica.DefaultConfig()
 	cfg.NodeID = model.NodeID(b.cfg.NodeID)
 	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryAppends
