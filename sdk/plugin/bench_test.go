@@ -3,6 +3,9 @@ package plugin_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -40,24 +43,59 @@ func (sinkStore) Append(_ context.Context, r storage.AppendRequest, done func(st
 }
 
 func (sinkStore) Read(_ context.Context, r storage.ReadRequest) (storage.ReadResult, error) {
-	return storage.ReadResult{Data: make([]byte, r.MaxBytes), Next: r.Offset + 1}, nil
+	if cap(r.Buf) < r.MaxBytes {
+		r.Buf = make([]byte, r.MaxBytes)
+	}
+	return storage.ReadResult{Data: r.Buf[:r.MaxBytes], Next: r.Offset + 1}, nil
 }
 
 // BenchmarkAppend measures appends with benchDepth in flight: called directly,
-// and through a plugin's process.
+// and through a plugin's process over each carrier.
 func BenchmarkAppend(b *testing.B) {
 	for _, bytes := range []int{1 << 10, 16 << 10, 256 << 10} {
 		b.Run(fmt.Sprintf("direct/%dKiB", bytes>>10), func(b *testing.B) { benchAppend(b, sinkStore{}, bytes) })
-		b.Run(fmt.Sprintf("grpc/%dKiB", bytes>>10), func(b *testing.B) {
-			p := launch(b, plugin.LaunchConfig{Args: []string{roleSink}})
-			s, _, err := p.Store(b.Context(), storage.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer s.Abandon()
-			benchAppend(b, s, bytes)
-		})
+		for _, by := range []plugin.Carrier{plugin.CarrierGRPC, plugin.CarrierSocket} {
+			b.Run(fmt.Sprintf("%s/%dKiB", by, bytes>>10), func(b *testing.B) {
+				p := launch(b, plugin.LaunchConfig{Args: []string{roleSink}, Carrier: by})
+				s, _, err := p.Store(b.Context(), storage.Config{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Abandon()
+				defer tellCost(b, p.Pid(), bytes)()
+				benchAppend(b, s, bytes)
+			})
+		}
 	}
+}
+
+// tellCost reports, when it is called again, the processor seconds that a GB has
+// cost since: of both processes, and of the plugin.
+func tellCost(b *testing.B, pid, bytes int) func() {
+	own, theirs := cpuSeconds("self"), cpuSeconds(fmt.Sprint(pid))
+	return func() {
+		gb := float64(b.N) * float64(bytes) / 1e9
+		own, theirs := cpuSeconds("self")-own, cpuSeconds(fmt.Sprint(pid))-theirs
+		b.ReportMetric((own+theirs)/gb, "cpu-s/GB")
+		b.ReportMetric(theirs/gb, "plugin-cpu-s/GB")
+		b.ReportMetric((own+theirs)*1e6/float64(b.N), "cpu-us/op")
+	}
+}
+
+// cpuSeconds is what a process has used, user and system.
+func cpuSeconds(process string) float64 {
+	stat, err := os.ReadFile("/proc/" + process + "/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / 100 // the kernel tells hundredths
 }
 
 func benchAppend(b *testing.B, s storage.Store, bytes int) {
@@ -90,25 +128,36 @@ func benchAppend(b *testing.B, s storage.Store, bytes int) {
 // BenchmarkRead measures reads by benchLogs readers through a plugin's process.
 func BenchmarkRead(b *testing.B) {
 	for _, bytes := range []int{1 << 10, 256 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("grpc/%dKiB", bytes>>10), func(b *testing.B) {
-			p := launch(b, plugin.LaunchConfig{Args: []string{roleSink}})
-			s, _, err := p.Store(b.Context(), storage.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer s.Abandon()
-			b.SetBytes(int64(bytes))
-			b.ReportAllocs()
-			b.SetParallelism(benchLogs)
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := s.Read(b.Context(), storage.ReadRequest{Handle: 1, MaxBytes: bytes}); err != nil {
-						b.Error(err)
-						return
-					}
+		for _, by := range []plugin.Carrier{plugin.CarrierGRPC, plugin.CarrierSocket} {
+			b.Run(fmt.Sprintf("%s/%dKiB", by, bytes>>10), func(b *testing.B) {
+				p := launch(b, plugin.LaunchConfig{Args: []string{roleSink}, Carrier: by})
+				s, _, err := p.Store(b.Context(), storage.Config{})
+				if err != nil {
+					b.Fatal(err)
 				}
+				defer s.Abandon()
+				defer tellCost(b, p.Pid(), bytes)()
+				benchRead(b, s, func() storage.ReadRequest { return storage.ReadRequest{Handle: 1, MaxBytes: bytes} })
 			})
-		})
+		}
 	}
+}
+
+// benchRead reads from benchLogs goroutines, each with a buffer of its own.
+func benchRead(b *testing.B, s storage.Store, next func() storage.ReadRequest) {
+	b.SetBytes(int64(next().MaxBytes))
+	b.ReportAllocs()
+	b.SetParallelism(benchLogs)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		buf := make([]byte, next().MaxBytes)
+		for pb.Next() {
+			req := next()
+			req.Buf = buf
+			if _, err := s.Read(b.Context(), req); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,10 @@ type childRunner struct {
 	stdoutLog     *forwarder // what the plugin prints after the handshake
 	stderrLog     *forwarder
 	stderrSyncLog *forwarder // what it prints on the standard error that go-plugin gave it
+
+	// socket is the plugin's end of the fast lane, nil if there is none; it is closed
+	// here once the process runs.
+	socket *os.File
 
 	stdout *os.File // read end; go-plugin reads the handshake from it
 	reaped chan struct{}
@@ -81,7 +86,13 @@ func filterEnv(environ, allowed []string) []string {
 func (r *childRunner) adopt(env []string, socketDir string) {
 	r.socketDir = socketDir
 	r.env = append(append(r.env, env...), stdinWatchKey+"=1")
+	if r.socket != nil {
+		r.env = append(r.env, socketKey+"="+strconv.Itoa(firstExtraFile))
+	}
 }
+
+// firstExtraFile is the number that the first of a process's extra files has in it.
+const firstExtraFile = 3
 
 // Start implements runner.Runner. The process is started and awaited on a thread
 // of its own: on Linux the kernel kills a child of ours when the thread that
@@ -112,6 +123,9 @@ func (r *childRunner) Start(context.Context) error {
 		Stderr:      pipes[2].w,
 		SysProcAttr: childAttributes(),
 	}
+	if r.socket != nil {
+		cmd.ExtraFiles = []*os.File{r.socket}
+	}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -124,7 +138,9 @@ func (r *childRunner) Start(context.Context) error {
 		started <- nil
 		r.await(cmd, pipes[1].r, pipes[2].r)
 	}()
-	if err := <-started; err != nil {
+	err := <-started
+	r.closeSocket()
+	if err != nil {
 		closeAll()
 		return err
 	}
@@ -137,6 +153,13 @@ func (r *childRunner) Start(context.Context) error {
 		_ = pipes[2].r.Close()
 	})
 	return nil
+}
+
+// closeSocket closes our copy of the plugin's end of the fast lane, so that it ends
+// with the process.
+func (r *childRunner) closeSocket() {
+	closeFile(r.socket)
+	r.socket = nil
 }
 
 // began notes that the process runs; a kill that came before is done now.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,10 @@ type Client struct {
 	conn        *grpc.ClientConn
 	plugin      pluginv1.PluginClient
 	callTimeout time.Duration
+
+	mu      sync.Mutex
+	socket  *net.UnixConn // until a store has it
+	carrier Carrier
 }
 
 // NewClient makes a client of a connection that was made with DialOptions. The
@@ -39,7 +45,39 @@ func NewClient(conn *grpc.ClientConn, callTimeout time.Duration) *Client {
 	if callTimeout <= 0 {
 		callTimeout = DefaultCallTimeout
 	}
-	return &Client{conn: conn, plugin: pluginv1.NewPluginClient(conn), callTimeout: callTimeout}
+	c := &Client{callTimeout: callTimeout}
+	c.connected(conn)
+	return c
+}
+
+// connected sets the connection.
+func (c *Client) connected(conn *grpc.ClientConn) {
+	c.conn, c.plugin = conn, pluginv1.NewPluginClient(conn)
+}
+
+// AddSocket lets the first store whose plugin offers it use the fast lane over
+// conn, the other end of which the plugin has, for as much as the carrier says. The
+// connection becomes the client's.
+func (c *Client) AddSocket(conn *net.UnixConn, carrier Carrier) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.socket, c.carrier = conn, carrier
+}
+
+// takeSocket returns the socket once, nil when there is none.
+func (c *Client) takeSocket() (*net.UnixConn, Carrier) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.socket
+	c.socket = nil
+	return conn, c.carrier
+}
+
+// closeSocket closes the socket if no store took it.
+func (c *Client) closeSocket() {
+	if conn, _ := c.takeSocket(); conn != nil {
+		_ = conn.Close()
+	}
 }
 
 // DialOptions are what a connection to a plugin must be made with.
@@ -122,23 +160,35 @@ func (c *Client) Store(ctx context.Context, cfg storage.Config) (*Store, storage
 		lane:         newLane(),
 		handles:      map[storage.LogID]storage.Handle{},
 	}
-	if err := s.start(); err != nil {
+	if err := s.start(slices.Contains(m.GetCapabilities().GetLanes(), laneSocket)); err != nil {
 		return nil, storage.DirectoryID{}, err
 	}
 	return s, dir, nil
 }
 
-// start opens the data stream, which lives until Shutdown or the plugin's end.
-func (s *Store) start() error {
+// start begins the lane, which lives until Shutdown or the plugin's end.
+func (s *Store) start(socket bool) error {
 	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if socket {
+		conn, carrier := s.client.takeSocket()
+		if conn == nil {
+			cancel()
+			return storage.Errorf(storage.ErrGone, "the plugin serves a socket that it was not given")
+		}
+		s.carrier = carrier
+		context.AfterFunc(ctx, func() { _ = conn.Close() })
+		s.running.Go(func() { _ = s.lane.run(ctx, newSocketLink(conn)) }) // the lane says why to each call
+		return nil
+	}
+	s.carrier = CarrierGRPC
 	stream, err := s.client.conn.NewStream(ctx, &storagev1.Storage_ServiceDesc.Streams[0],
-		storagev1.Storage_Data_FullMethodName, grpc.ForceCodecV2(newCodec(mem.NopBufferPool{})))
+		storagev1.Storage_Data_FullMethodName, grpc.ForceCodecV2(newCodec(mem.DefaultBufferPool())))
 	if err != nil {
 		cancel()
 		return callError(ctx, "open the data stream", err)
 	}
-	s.cancel = cancel
-	s.running.Go(func() { _ = s.lane.run(ctx, stream) }) // the lane says why to each call
+	s.running.Go(func() { _ = s.lane.run(ctx, streamLink{stream}) })
 	return nil
 }
 
@@ -178,6 +228,7 @@ type Store struct {
 	rpc          storagev1.StorageClient
 	capabilities storage.Capabilities
 	lane         *lane
+	carrier      Carrier // that is in use
 	cancel       context.CancelFunc
 	running      sync.WaitGroup
 

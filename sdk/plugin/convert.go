@@ -251,16 +251,26 @@ func infoFromProto(m *pluginv1.InfoResponse) (storage.Info, error) {
 	return i, nil
 }
 
-func capabilitiesToProto(c storage.Capabilities) *pluginv1.Capabilities {
-	return &pluginv1.Capabilities{Storage: &pluginv1.StorageCapabilities{
-		Survives: pluginv1.Survives(c.Survives),
-		Shared:   c.Shared,
-	}}
+// capabilitiesToProto encodes what a store offers on a connection with so many lanes
+// beside gRPC. Without one its files cannot be lent.
+func capabilitiesToProto(c storage.Capabilities, lanes []string) *pluginv1.Capabilities {
+	return &pluginv1.Capabilities{
+		Lanes: lanes,
+		Storage: &pluginv1.StorageCapabilities{
+			Survives: pluginv1.Survives(c.Survives),
+			Shared:   c.Shared,
+			Grants:   c.Grants && len(lanes) > 0,
+			Leases:   c.Leases && len(lanes) > 0,
+		},
+	}
 }
 
+// capabilitiesFromProto reads them. Grants and leases are this package's to use.
 func capabilitiesFromProto(m *pluginv1.Capabilities) storage.Capabilities {
 	return storage.Capabilities{
 		Survives: storage.Survives(m.GetStorage().GetSurvives()),
 		Shared:   m.GetStorage().GetShared(),
+		Grants:   m.GetStorage().GetGrants(),
+		Leases:   m.GetStorage().GetLeases(),
 	}
 }

@@ -24,6 +24,13 @@ const (
 	// stdinWatchKey is set to 1 when standard input is a pipe whose end means
 	// that the broker is gone.
 	stdinWatchKey = "BROKERD_PLUGIN_STDIN_WATCH"
+
+	// socketKey names the descriptor that the plugin inherits as its end of the
+	// fast lane.
+	socketKey = "BROKERD_PLUGIN_SOCKET"
+
+	// laneSocket is what the fast lane is called among a plugin's lanes.
+	laneSocket = "socket"
 )
 
 // handshake is what both sides must agree on before anything else.

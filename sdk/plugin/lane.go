@@ -3,12 +3,12 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 
 	"github.com/brokerd/brokerd/sdk/storage"
 )
@@ -16,67 +16,83 @@ import (
 // The window of a lane: what may be in flight, in bytes and in units. A unit
 // costs its bytes, and at least its share of the window, so that the number of
 // units is bounded too; together they stay below what a plugin of this package
-// takes from a stream (unitsInFlightMax). One unit above the window passes
-// alone. When the window is full, a call waits until its deadline.
+// takes from a lane (unitsInFlightMax). One unit above the window passes alone.
+// When the window is full, a call waits until its deadline. Units that are about
+// files pass beside it: there are few of them, by bounds of their own.
 const (
 	writeWindowBytes = 64 << 20
 	readWindowBytes  = 64 << 20
 	writeUnitsMax    = 640
 	readUnitsMax     = 256
-	// outboxUnits is the room between callers and the sender; with it full, a
-	// caller waits, within the window that it has taken.
-	outboxUnits = 256
 )
 
-// call is one unit in flight.
+// call is one unit in flight. Those of appends are used again: refs counts who
+// may look at one.
 type call struct {
 	req    request
 	queue  *queue              // of appends
 	cost   int64               // before it is admitted: the bytes of its data
 	window *semaphore.Weighted // what cost was taken from, once admitted
-	// done is called once, with no lock held.
-	done func(answer)
-	// stop ends the timer and the watch of the context of an append.
-	stop func()
+
+	// One of these is called once, with no lock held.
+	appended func(storage.AppendResult, error)
+	done     func(answer)
+
+	// The watch of the lane ends an append at its deadline, or when cancelled is
+	// closed.
+	deadline  time.Time
+	cancelled <-chan struct{}
+
+	refs atomic.Int32
+	pool *sync.Pool // nil: it is used once
 
 	// Guarded by lane.mu.
 	ended  bool
 	answer answer
 }
 
-// queue is the appends of one handle that have not completed, oldest first, and
-// barriers among them.
-type queue struct {
-	handle storage.Handle
-	calls  []*call
-	// busy: somebody is calling completions of this queue.
-	busy bool
-	// broken is what later appends fail with, after one had an unknown outcome.
-	broken error
-	// retired: nobody will use the handle again. The queue goes when it is empty.
-	retired bool
+// unref gives a reference back.
+func (c *call) unref() {
+	if c.refs.Add(-1) > 0 || c.pool == nil {
+		return
+	}
+	pool := c.pool
+	c.req, c.answer, c.ended = request{}, answer{}, false
+	c.queue, c.cost, c.window = nil, 0, nil
+	c.appended, c.done, c.deadline, c.cancelled = nil, nil, time.Time{}, nil
+	pool.Put(c)
 }
 
-// lane is the client's side of the stream Data. Any goroutine may submit.
+// lane is the client's side of a lane. Any goroutine may submit.
 type lane struct {
-	outbox chan *call
-	gone   chan struct{} // closed when the lane is dead
+	gone chan struct{} // closed when the lane is dead
+	// wake tells the sender that the outbox is not empty, awake the watch that an
+	// append is in flight.
+	wake, awake chan struct{}
 	// answered counts answers: while it moves, the plugin lives.
 	answered atomic.Int64
 	writes   *semaphore.Weighted
 	reads    *semaphore.Weighted
+	calls    sync.Pool // of *call, for appends
+	// tick is called by the watch some time after wantTick.
+	tick func()
 
-	mu      sync.Mutex
-	seq     uint64
-	pending map[uint64]*call
-	queues  map[storage.Handle]*queue
-	dead    error
+	mu       sync.Mutex
+	seq      uint64
+	outbox   requests // in the order of their sequence; the window bounds it
+	pending  map[uint64]*call
+	queues   map[storage.Handle]*queue
+	watching bool // the watch does not sleep
+	wanted   bool // tick is to be called
+	dead     error
 }
 
 func newLane() *lane {
 	return &lane{
-		outbox:  make(chan *call, outboxUnits),
 		gone:    make(chan struct{}),
+		tick:    func() {},
+		wake:    make(chan struct{}, 1),
+		awake:   make(chan struct{}, 1),
 		writes:  semaphore.NewWeighted(writeWindowBytes),
 		reads:   semaphore.NewWeighted(readWindowBytes),
 		pending: map[uint64]*call{},
@@ -84,101 +100,141 @@ func newLane() *lane {
 	}
 }
 
-// run moves frames until the stream ends, then completes all that is in flight
-// as lost.
-func (l *lane) run(ctx context.Context, stream grpc.ClientStream) error {
+// newAppend returns a call that is used again once nobody refers to it.
+func (l *lane) newAppend() *call {
+	c, ok := l.calls.Get().(*call)
+	if !ok {
+		c = &call{pool: &l.calls}
+	}
+	return c
+}
+
+// run moves units until the link ends, then completes all that is in flight as
+// lost.
+func (l *lane) run(ctx context.Context, to link) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { l.send(ctx, stream) })
-	err := l.receive(stream)
+	wg.Go(func() { l.send(ctx, to) })
+	wg.Go(func() { l.watch(ctx) })
+	err := to.receive(l.receive)
 	l.fail(fmt.Errorf("the connection to the plugin ended: %w", err))
 	cancel()
 	wg.Wait()
 	return err
 }
 
-// receive completes calls by the answers that come.
-func (l *lane) receive(stream grpc.ClientStream) error {
-	for {
-		var f frame
-		if err := stream.RecvMsg(&f); err != nil {
-			return err
-		}
-		err := splitUnits(f.value, func(unit []byte) error {
-			a, err := parseAnswer(unit)
-			if err != nil {
-				return err
-			}
-			if 2*len(a.read.Data) < len(f.value) { // keep no large frame for a small read
-				a.read.Data = append([]byte(nil), a.read.Data...)
-			}
-			l.answered.Add(1)
-			l.complete(a)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+// receive completes the call that a unit answers.
+func (l *lane) receive(in incoming) error {
+	a, err := parseAnswer(in.unit)
+	if err != nil {
+		closeFile(in.file)
+		return err
 	}
+	a.file = in.file
+	if a.err == nil && a.file == nil && in.unit[7]&flagFile != 0 {
+		a.err = storage.Errorf(storage.ErrRetry, "the descriptor that the plugin passed was lost, as when too many files are open")
+	}
+	if len(a.read.Data) > 0 {
+		in.mem.Ref()
+		a.mem, a.memSize = in.mem, in.size
+	}
+	l.answered.Add(1)
+	l.complete(a)
+	return nil
 }
 
-// send sends calls until ctx ends or the stream breaks, as many in a frame as
-// wait.
-func (l *lane) send(ctx context.Context, stream grpc.ClientStream) {
+// send sends what is in the outbox, until ctx ends or the link breaks.
+func (l *lane) send(ctx context.Context, to link) {
+	var batch requests
 	for {
-		var c *call
 		select {
-		case c = <-l.outbox:
+		case <-l.wake:
 		case <-ctx.Done():
 			return
 		}
-		var p packer
-		for more := true; more; {
-			if l.alive(c) {
-				pack(&p, requestBytesMax(&c.req), appendRequest, &c.req)
+		runtime.Gosched() // so that those who are about to submit share a system call
+		for l.take(&batch) {
+			err := to.send(&batch)
+			for i, c := range batch {
+				c.unref()
+				batch[i] = nil
 			}
-			if p.bytes >= coalesceBytes {
-				break
+			batch = batch[:0]
+			if err != nil {
+				return // receive gets the link's own error
 			}
-			select {
-			case c = <-l.outbox:
-			default:
-				more = false
-			}
-		}
-		if p.bytes == 0 {
-			continue
-		}
-		if err := stream.SendMsg(&frame{parts: p.parts()}); err != nil {
-			return // receive gets the stream's own error
 		}
 	}
 }
 
-// alive says whether the call is still waited for: one that has ended before it
-// was sent is not sent.
-func (l *lane) alive(c *call) bool {
+// take moves the outbox into batch, without the calls that ended before they were
+// sent, and says whether there is anything.
+func (l *lane) take(batch *requests) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !c.ended
+	for i, c := range l.outbox {
+		l.outbox[i] = nil
+		if c.ended {
+			c.unref()
+			continue
+		}
+		*batch = append(*batch, c)
+	}
+	l.outbox = l.outbox[:0]
+	return len(*batch) > 0
 }
 
 // submit takes the call's share of the window and queues it. An error means that
 // nothing was done and that done is not called, except for appends: those always
-// complete, in their place. limit, when not zero, ends an append (whose outcome
-// is then unknown) as ctx does; whoever waits for another call ends it.
-func (l *lane) submit(ctx context.Context, c *call, limit time.Duration) error {
-	err := l.admit(ctx, c, limit)
+// complete, in their place. ctx and the call's deadline, if it has one, bound the
+// waiting, and end an append, whose outcome is then unknown; whoever waits for
+// another call ends it.
+func (l *lane) submit(ctx context.Context, c *call) error {
+	err := l.admit(ctx, c)
+	c.cancelled = ctx.Done()
 	l.mu.Lock()
+	queue, err := l.start(c, err)
+	l.mu.Unlock()
+	switch {
+	case err == nil:
+		nudge(l.wake)
+	case queue != nil:
+		l.drain(queue)
+		return nil
+	default:
+		c.release()
+	}
+	return err
+}
+
+// post queues a call beside the window. It never waits, and the call always
+// completes, also when the lane is dead: an append's in its place, any other's
+// before post returns.
+func (l *lane) post(c *call) {
+	l.mu.Lock()
+	queue, err := l.start(c, nil)
+	l.mu.Unlock()
+	switch {
+	case err == nil:
+		nudge(l.wake)
+	case queue != nil:
+		l.drain(queue)
+	default:
+		c.done(answer{err: err})
+	}
+}
+
+// start puts a call into its queue, if it is an append, and into the outbox, unless
+// err or something else forbids it, which it returns. The caller holds mu, and
+// then wakes the sender. The call may have completed when it has let go of mu.
+func (l *lane) start(c *call, err error) (*queue, error) {
 	if err == nil {
 		err = l.dead
 	}
-	if c.req.kind == kindAppend {
-		if c.queue = l.queues[c.req.handle]; c.queue == nil {
-			c.queue = &queue{handle: c.req.handle}
-			l.queues[c.req.handle] = c.queue
-		}
+	c.refs.Store(1)
+	if c.req.kind == kindAppend || c.req.kind == kindTold {
+		c.queue = l.queueOf(c.req.handle)
 		if err == nil {
 			err = c.queue.broken
 		}
@@ -186,78 +242,49 @@ func (l *lane) submit(ctx context.Context, c *call, limit time.Duration) error {
 	}
 	if err != nil {
 		c.ended, c.answer = true, answer{err: err}
-		l.mu.Unlock()
-		if c.queue != nil {
-			l.drain(c.queue)
-			return nil
-		}
-		c.release()
-		return err
+		return c.queue, err
 	}
 	l.seq++
 	c.req.seq = l.seq
-	l.pending[c.req.seq] = c
-	if c.queue != nil {
-		c.stop = l.watch(ctx, c, limit)
+	if c.done != nil || c.appended != nil {
+		l.pending[c.req.seq] = c
 	}
-	l.mu.Unlock()
+	c.refs.Add(1)
+	l.outbox = append(l.outbox, c)
+	if c.queue != nil && !l.watching {
+		l.watching = true
+		nudge(l.awake)
+	}
+	return c.queue, nil
+}
 
+// nudge leaves a token in a channel of one.
+func nudge(to chan struct{}) {
 	select {
-	case l.outbox <- c:
-		return nil
+	case to <- struct{}{}:
 	default:
 	}
-	ctx, cancel := withLimit(ctx, limit)
-	defer cancel()
-	select {
-	case l.outbox <- c:
-	case <-l.gone: // c was ended with all the others
-	case <-ctx.Done():
-		l.expire(c, ctx.Err())
-	}
-	return nil
 }
 
 // admit waits for room in the window.
-func (l *lane) admit(ctx context.Context, c *call, limit time.Duration) error {
+func (l *lane) admit(ctx context.Context, c *call) error {
 	window, floor, ceiling := l.writes, int64(writeWindowBytes/writeUnitsMax), int64(writeWindowBytes)
 	if c.req.kind == kindRead {
 		window, floor, ceiling = l.reads, readWindowBytes/readUnitsMax, readWindowBytes
 	}
 	cost := min(max(c.cost, floor), ceiling)
 	if !window.TryAcquire(cost) {
-		ctx, cancel := withLimit(ctx, limit)
-		defer cancel()
+		if !c.deadline.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, c.deadline)
+			defer cancel()
+		}
 		if err := window.Acquire(ctx, cost); err != nil {
 			return storage.Errorf(storage.ErrRetry, "the lane to the plugin is full")
 		}
 	}
 	c.window, c.cost = window, cost
 	return nil
-}
-
-// withLimit ends ctx after limit, if that is not zero.
-func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	if limit == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, limit)
-}
-
-// watch ends the append c when ctx does, or after limit.
-func (l *lane) watch(ctx context.Context, c *call, limit time.Duration) (stop func()) {
-	unwatch := func() bool { return true }
-	if ctx.Done() != nil {
-		unwatch = context.AfterFunc(ctx, func() { l.expire(c, ctx.Err()) })
-	}
-	if limit == 0 {
-		return func() { unwatch() }
-	}
-	timer := time.AfterFunc(limit, func() { l.expire(c, context.DeadlineExceeded) })
-	return func() {
-		timer.Stop()
-		unwatch()
-	}
 }
 
 // complete ends the call that a answers. An answer that nobody waits for is
@@ -267,15 +294,29 @@ func (l *lane) complete(a answer) {
 	c := l.pending[a.seq]
 	if c == nil || c.req.kind|kindAnswer != a.kind {
 		l.mu.Unlock()
+		a.drop()
 		return
 	}
 	l.end(c, a)
+	queue := c.queue
 	l.mu.Unlock()
-	l.finish(c)
+	if queue != nil { // c may be another's already
+		l.drain(queue)
+		return
+	}
+	c.finish()
 }
 
-// expire ends a call whose context ended. What an append did is then unknown,
-// and so it is of those behind it; its handle takes no more.
+// drop gives back what an answer holds that nobody gets.
+func (a *answer) drop() {
+	if a.mem != nil {
+		a.mem.Free()
+	}
+	closeFile(a.file)
+}
+
+// expire ends a call whose time is over. What an append did is then unknown, and
+// so it is of those behind it; its handle takes no more.
 func (l *lane) expire(c *call, cause error) {
 	l.mu.Lock()
 	if c.ended {
@@ -283,18 +324,21 @@ func (l *lane) expire(c *call, cause error) {
 		return
 	}
 	err := fmt.Errorf("%w: no answer from the plugin in time: %w", storage.ErrUnknown, cause)
-	if q := c.queue; q == nil {
+	queue := c.queue
+	if queue == nil {
 		l.end(c, answer{err: err})
-	} else {
-		q.broken = storage.Errorf(storage.ErrGone, "an append had no answer in time; the log must be opened again")
-		for _, behind := range q.calls {
-			if !behind.ended {
-				l.end(behind, answer{err: err})
-			}
+		l.mu.Unlock()
+		c.finish()
+		return
+	}
+	queue.broken = storage.Errorf(storage.ErrGone, "an append had no answer in time; the log must be opened again")
+	for _, behind := range queue.calls {
+		if behind != nil && !behind.ended {
+			l.end(behind, answer{err: err})
 		}
 	}
 	l.mu.Unlock()
-	l.finish(c)
+	l.drain(queue)
 }
 
 // fail declares the lane dead and ends everything in flight.
@@ -307,7 +351,7 @@ func (l *lane) fail(cause error) {
 	l.dead = storage.Errorf(storage.ErrGone, "%v", cause)
 	var others []*call
 	for _, c := range l.pending {
-		if c.req.kind == kindAppend {
+		if c.queue != nil {
 			l.end(c, answer{err: storage.Errorf(storage.ErrUnknown, "%v", cause)})
 			continue
 		}
@@ -322,117 +366,42 @@ func (l *lane) fail(cause error) {
 	l.mu.Unlock()
 
 	for _, c := range others {
-		l.finish(c)
+		c.finish()
 	}
 	for _, q := range queues {
 		l.drain(q)
 	}
 }
 
-// end records how a call ended. The caller holds mu, and calls finish later.
+// end records how a call ended. The caller holds mu, and then finishes the call
+// or drains its queue.
 func (l *lane) end(c *call, a answer) {
 	c.ended, c.answer = true, a
 	delete(l.pending, c.req.seq)
 }
 
-// finish calls the completions that are due after c ended.
-func (l *lane) finish(c *call) {
-	if c.queue != nil {
-		l.drain(c.queue)
+// finish completes a call that has ended. The call is not the caller's any more.
+func (c *call) finish() {
+	c.release()
+	a := c.answer
+	if c.appended != nil {
+		appended := c.appended
+		c.unref()
+		appended(a.append, a.err)
 		return
 	}
-	c.release()
-	c.done(c.answer)
+	done := c.done
+	c.unref()
+	if done != nil {
+		done(a)
+	}
 }
 
-// release gives back what the call holds. Barriers hold nothing.
+// release gives the call's share of the window back. Barriers have none.
 func (c *call) release() {
-	if c.stop != nil {
-		c.stop()
-	}
 	if c.window != nil {
 		c.window.Release(c.cost)
-	}
-}
-
-// drain calls the completions at the head of a queue, in order. One goroutine
-// does so at a time; another that comes meanwhile leaves its part to it.
-func (l *lane) drain(q *queue) {
-	l.mu.Lock()
-	if q.busy {
-		l.mu.Unlock()
-		return
-	}
-	q.busy = true
-	for len(q.calls) > 0 && q.calls[0].ended {
-		c := q.calls[0]
-		q.calls[0] = nil
-		q.calls = q.calls[1:]
-		l.mu.Unlock()
-		c.release()
-		c.done(c.answer)
-		l.mu.Lock()
-	}
-	q.busy = false
-	if len(q.calls) == 0 {
-		q.calls = nil
-		if q.retired {
-			delete(l.queues, q.handle)
-		}
-	}
-	l.mu.Unlock()
-}
-
-// barrier waits until every append of the handles that was submitted before has
-// completed, one way or another.
-func (l *lane) barrier(ctx context.Context, handles []storage.Handle) error {
-	var waits []chan struct{}
-	l.mu.Lock()
-	for _, h := range handles {
-		q := l.queues[h]
-		if q == nil || len(q.calls) == 0 && !q.busy {
-			continue
-		}
-		reached := make(chan struct{})
-		waits = append(waits, reached)
-		q.calls = append(q.calls, &call{ended: true, done: func(answer) { close(reached) }})
-	}
-	l.mu.Unlock()
-	for _, reached := range waits {
-		select {
-		case <-reached:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: wait for appends in flight: %w", storage.ErrUnknown, ctx.Err())
-		}
-	}
-	return nil
-}
-
-// handles returns every handle with appends in flight.
-func (l *lane) handles() []storage.Handle {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []storage.Handle
-	for h, q := range l.queues {
-		if len(q.calls) > 0 {
-			out = append(out, h)
-		}
-	}
-	return out
-}
-
-// forget drops what is kept of a handle that nobody will use again, once its
-// appends in flight have completed.
-func (l *lane) forget(h storage.Handle) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[h]
-	switch {
-	case q == nil:
-	case len(q.calls) == 0 && !q.busy:
-		delete(l.queues, h)
-	default:
-		q.retired = true
+		c.window = nil
 	}
 }
 
@@ -444,11 +413,11 @@ func (l *lane) died() error {
 }
 
 // do submits a call that is not an append and waits for its answer. ctx has a
-// deadline.
+// deadline. The answer's memory and file are the caller's.
 func (l *lane) do(ctx context.Context, req request, bytes int64) (answer, error) {
 	answered := make(chan answer, 1)
 	c := &call{req: req, cost: bytes, done: func(a answer) { answered <- a }}
-	if err := l.submit(ctx, c, 0); err != nil {
+	if err := l.submit(ctx, c); err != nil {
 		return answer{}, err
 	}
 	select {

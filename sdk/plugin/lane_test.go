@@ -100,11 +100,18 @@ func (h *held) complete(handle storage.Handle) {
 	}
 }
 
+// eachCarrier runs a test over a gRPC stream and over the fast lane.
+func eachCarrier(t *testing.T, test func(*testing.T, plugin.Carrier)) {
+	for _, by := range []plugin.Carrier{plugin.CarrierGRPC, plugin.CarrierSocket} {
+		t.Run(by.String(), func(t *testing.T) { test(t, by) })
+	}
+}
+
 // connect opens a held store behind a lane.
-func connect(t *testing.T) (*held, *plugin.Store) {
+func connect(t *testing.T, by plugin.Carrier) (*held, *plugin.Store) {
 	t.Helper()
 	h := newHeld()
-	link, err := plugintest.Connect(h)
+	link, err := plugintest.Connect(h, by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +146,13 @@ func (r *results) append(ctx context.Context, t *testing.T, s storage.Store, h s
 	})
 }
 
+// count is how many completed.
+func (r *results) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seen)
+}
+
 func (r *results) wait(t *testing.T, n int) {
 	t.Helper()
 	limit := time.After(10 * time.Second)
@@ -151,15 +165,17 @@ func (r *results) wait(t *testing.T, n int) {
 	}
 }
 
-func TestLogsDoNotWaitForEachOther(t *testing.T) {
-	h, s := connect(t)
+func TestLogsDoNotWaitForEachOther(t *testing.T) { eachCarrier(t, testLogsDoNotWaitForEachOther) }
+
+func testLogsDoNotWaitForEachOther(t *testing.T, by plugin.Carrier) {
+	h, s := connect(t, by)
 	slow, quick := newResults(), newResults()
 	slow.append(t.Context(), t, s, 1, 0, 100)
 	quick.append(t.Context(), t, s, 2, 0, 100)
 	h.wait(t, 2)
 	h.complete(2)
 	quick.wait(t, 1)
-	if len(slow.seen) != 0 {
+	if slow.count() != 0 {
 		t.Error("the other log's append completed")
 	}
 	h.complete(1)
@@ -167,7 +183,11 @@ func TestLogsDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestFlushComesAfterAppendsInFlight(t *testing.T) {
-	h, s := connect(t)
+	eachCarrier(t, testFlushComesAfterAppendsInFlight)
+}
+
+func testFlushComesAfterAppendsInFlight(t *testing.T, by plugin.Carrier) {
+	h, s := connect(t, by)
 	r := newResults()
 	r.append(t.Context(), t, s, 1, 0, 100)
 	h.wait(t, 1)
@@ -196,7 +216,11 @@ func TestFlushComesAfterAppendsInFlight(t *testing.T) {
 
 // A trim that overtook appends in flight could empty the log that they are for.
 func TestTrimComesAfterAppendsInFlight(t *testing.T) {
-	h, s := connect(t)
+	eachCarrier(t, testTrimComesAfterAppendsInFlight)
+}
+
+func testTrimComesAfterAppendsInFlight(t *testing.T, by plugin.Carrier) {
+	h, s := connect(t, by)
 	r := newResults()
 	r.append(t.Context(), t, s, 1, 0, 100)
 	h.wait(t, 1)
@@ -213,7 +237,11 @@ func TestTrimComesAfterAppendsInFlight(t *testing.T) {
 }
 
 func TestExpiredAppendEndsThoseBehindIt(t *testing.T) {
-	h, s := connect(t)
+	eachCarrier(t, testExpiredAppendEndsThoseBehindIt)
+}
+
+func testExpiredAppendEndsThoseBehindIt(t *testing.T, by plugin.Carrier) {
+	h, s := connect(t, by)
 	r, other := newResults(), newResults()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -240,13 +268,15 @@ func TestExpiredAppendEndsThoseBehindIt(t *testing.T) {
 	if err := other.errs[0]; err != nil {
 		t.Errorf("the other log's append: %v", err)
 	}
-	if len(r.seen) != 11 {
-		t.Errorf("%d completions", len(r.seen))
+	if n := r.count(); n != 11 {
+		t.Errorf("%d completions", n)
 	}
 }
 
-func TestCancelledAppendIsUnknown(t *testing.T) {
-	h, s := connect(t)
+func TestCancelledAppendIsUnknown(t *testing.T) { eachCarrier(t, testCancelledAppendIsUnknown) }
+
+func testCancelledAppendIsUnknown(t *testing.T, by plugin.Carrier) {
+	h, s := connect(t, by)
 	r := newResults()
 	ctx, cancel := context.WithCancel(t.Context())
 	r.append(ctx, t, s, 1, 0, 100)
@@ -260,13 +290,15 @@ func TestCancelledAppendIsUnknown(t *testing.T) {
 
 // What is in flight is bounded in number and in bytes; a caller waits no longer
 // than its context, and then nothing was done.
-func TestWindowIsBounded(t *testing.T) {
+func TestWindowIsBounded(t *testing.T) { eachCarrier(t, testWindowIsBounded) }
+
+func testWindowIsBounded(t *testing.T, by plugin.Carrier) {
 	for name, c := range map[string]struct{ bytes, fit int }{
 		"in number": {100, 640},
 		"in bytes":  {8 << 20, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, s := connect(t)
+			h, s := connect(t, by)
 			r := newResults()
 			for base := range int64(c.fit) {
 				r.append(t.Context(), t, s, storage.Handle(base+1), base, c.bytes)
@@ -292,9 +324,11 @@ func TestWindowIsBounded(t *testing.T) {
 	}
 }
 
-func TestBrokenLaneEndsEverything(t *testing.T) {
+func TestBrokenLaneEndsEverything(t *testing.T) { eachCarrier(t, testBrokenLaneEndsEverything) }
+
+func testBrokenLaneEndsEverything(t *testing.T, by plugin.Carrier) {
 	h := newHeld()
-	link, err := plugintest.Connect(h)
+	link, err := plugintest.Connect(h, by)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,9 +135,12 @@ func launch(t testing.TB, cfg plugin.LaunchConfig) *plugin.Process {
 }
 
 // storeOf launches a plugin with a store in memory.
-func storeOf(t testing.TB) (*plugin.Process, *plugin.Store) {
+func storeOf(t testing.TB) (*plugin.Process, *plugin.Store) { return storeBy(t, plugin.CarrierFiles) }
+
+// storeBy launches it with a carrier.
+func storeBy(t testing.TB, by plugin.Carrier) (*plugin.Process, *plugin.Store) {
 	t.Helper()
-	p := launch(t, plugin.LaunchConfig{Args: []string{roleServe}})
+	p := launch(t, plugin.LaunchConfig{Args: []string{roleServe}, Carrier: by})
 	s, dir, err := p.Store(t.Context(), config())
 	if err != nil {
 		t.Fatalf("open the store: %v", err)

@@ -6,9 +6,9 @@ import "google.golang.org/grpc/mem"
 // a part of its own would cost more than the copy.
 const copyBytesMax = 4 << 10
 
-// chunkBytes is how much heads and small data are gathered into one buffer. It
+// packChunkBytes is how much heads and small data are gathered into one buffer. It
 // is a size that gRPC's pool has, and holds the largest unit but for many infos.
-const chunkBytes = 32 << 10
+const packChunkBytes = 32 << 10
 
 // packer gathers units into the value of one frame. Its zero value is empty.
 type packer struct {
@@ -19,13 +19,12 @@ type packer struct {
 	bytes int // of the value
 }
 
-// pack adds a unit of at most so many bytes without its data: what encode
-// writes, then the data that it returns. Data of more than copyBytesMax is not
-// copied: it must not change until gRPC has written it.
-func pack[U any](p *packer, bytesMax int, encode func([]byte, *U) (out []byte, data [][]byte), u *U) {
-	p.reserve(bytesMax + copyBytesMax)
+// pack adds unit i. Data of more than copyBytesMax is not copied: it must not
+// change until gRPC has written it.
+func (p *packer) pack(units outgoing, i int) {
+	p.reserve(units.bytesMax(i) + copyBytesMax)
 	before := len(*p.chunk)
-	out, data := encode(*p.chunk, u)
+	out, data := units.encode(i, *p.chunk)
 	size := bytesOf(data)
 	if size <= copyBytesMax {
 		for _, part := range data {
@@ -49,7 +48,7 @@ func (p *packer) reserve(n int) {
 		return
 	}
 	p.close()
-	p.chunk = mem.DefaultBufferPool().Get(max(n, chunkBytes))
+	p.chunk = mem.DefaultBufferPool().Get(max(n, packChunkBytes))
 	*p.chunk = (*p.chunk)[:0]
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,9 @@ type LaunchConfig struct {
 	// StartTimeout and CallTimeout have defaults.
 	StartTimeout time.Duration
 	CallTimeout  time.Duration
+	// Carrier is the most that is used of what the plugin offers: all, if it is not
+	// said.
+	Carrier Carrier
 }
 
 // DefaultEnv is what every plugin may see of the environment.
@@ -91,6 +95,13 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 	defer image.close()
 
 	run := newChildRunner(image, cfg)
+	defer run.closeSocket() // of a start that failed
+	var socket *net.UnixConn
+	if cfg.Carrier != CarrierGRPC {
+		if socket, run.socket, err = socketPair(); err != nil {
+			return nil, fmt.Errorf("start plugin %s: %w", filepath.Base(image.name), err)
+		}
+	}
 	p := &Process{run: run}
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshake(),
@@ -112,7 +123,7 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 	// A process that stops in the middle of the handshake would hold go-plugin
 	// for longer than ctx allows.
 	unwatch := context.AfterFunc(ctx, run.killNow)
-	err = p.connect(ctx, cfg.CallTimeout)
+	err = p.connect(ctx, cfg, socket)
 	if !unwatch() && err == nil {
 		err = ctx.Err()
 	}
@@ -131,7 +142,11 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 // connect starts the process and connects to it. The one connection is all that
 // there will be: the socket is removed once it stands, so that nobody else comes
 // and nothing is left behind when we are killed.
-func (p *Process) connect(ctx context.Context, callTimeout time.Duration) error {
+func (p *Process) connect(ctx context.Context, cfg LaunchConfig, socket *net.UnixConn) error {
+	p.Client = NewClient(nil, cfg.CallTimeout)
+	if socket != nil {
+		p.AddSocket(socket, cfg.Carrier)
+	}
 	protocol, err := p.client.Client()
 	if err != nil {
 		return err
@@ -140,7 +155,7 @@ func (p *Process) connect(ctx context.Context, callTimeout time.Duration) error 
 	if !ok {
 		return errors.New("it does not speak gRPC")
 	}
-	p.Client = NewClient(c.Conn, callTimeout)
+	p.connected(c.Conn)
 	if _, err := p.Health(ctx); err != nil {
 		return err
 	}
@@ -201,6 +216,7 @@ func (p *Process) Kill() {
 			<-p.run.reaped
 		}
 		p.client.Kill()
+		p.closeSocket()
 		p.run.wait()
 		if dir := p.run.socketDir; dir != "" { // of a start that failed
 			_ = os.RemoveAll(dir)

@@ -18,19 +18,23 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-func TestAppendAndReadThroughAProcess(t *testing.T) {
+func TestAppendAndReadThroughAProcess(t *testing.T) { eachCarrier(t, testAppendAndReadThroughAProcess) }
+
+func testAppendAndReadThroughAProcess(t *testing.T, by plugin.Carrier) {
 	for _, bytes := range []int{100, 100 << 10, 24 << 20} {
-		appendAndRead(t, bytes)
+		appendAndRead(t, by, bytes)
 	}
 }
 
-func appendAndRead(t *testing.T, bytesOfBatch int) {
+func appendAndRead(t *testing.T, by plugin.Carrier, bytesOfBatch int) {
 	t.Helper()
-	_, s := storeOf(t)
+	_, s := storeBy(t, by)
 	log := openLog(t, s, 0)
 	req := appendOf(log.Handle, 0, bytesOfBatch)
 	done := make(chan error, 1)
@@ -51,7 +55,11 @@ func appendAndRead(t *testing.T, bytesOfBatch int) {
 
 // FR-76: a plugin that dies under load.
 func TestKillUnderLoadCompletesEveryAppendOnce(t *testing.T) {
-	p, s := storeOf(t)
+	eachCarrier(t, testKillUnderLoadCompletesEveryAppendOnce)
+}
+
+func testKillUnderLoadCompletesEveryAppendOnce(t *testing.T, by plugin.Carrier) {
+	p, s := storeBy(t, by)
 	const logs, killAfter = 8, 500
 	var mu sync.Mutex
 	completions := map[[2]int]int{}
@@ -127,9 +135,17 @@ func TestKillUnderLoadCompletesEveryAppendOnce(t *testing.T) {
 }
 
 func TestPausedPluginLeavesOutcomesUnknown(t *testing.T) {
-	p, s := storeOf(t)
+	eachCarrier(t, testPausedPluginLeavesOutcomesUnknown)
+}
+
+func testPausedPluginLeavesOutcomesUnknown(t *testing.T, by plugin.Carrier) {
+	p, s := storeBy(t, by)
 	log, other := openLog(t, s, 0), openLog(t, s, 1)
 	if err := syscall.Kill(p.Pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// All of its threads stand still when this returns.
+	if err := unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

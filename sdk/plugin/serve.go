@@ -62,6 +62,14 @@ func ServeStorage(p storage.Provider) error {
 		}
 	})
 	go stopOnSignal(server, logger, drained, stop)
+	if conn := inheritedSocket(); conn != nil {
+		server.AddSocket(conn)
+		go func() {
+			if err := server.RunSocket(context.Background(), conn); err != nil {
+				logger.Debug("the fast lane ended", "err", err)
+			}
+		}()
+	}
 
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake(),

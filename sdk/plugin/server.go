@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"log/slog"
+	"net"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -31,9 +32,12 @@ type StorageServer struct {
 	logger   *slog.Logger // for the store; may be nil
 	// onDrained is called after the answer to Drain was given to gRPC.
 	onDrained func()
+	// forSocket hands the first store that is opened to RunSocket.
+	forSocket chan storage.Store
 
 	mu       sync.Mutex
-	busy     bool // Configure or Shutdown is at work
+	socket   *net.UnixConn // until a store has it
+	busy     bool          // Configure or Shutdown is at work
 	store    storage.Store
 	draining bool
 }
@@ -45,7 +49,30 @@ func NewStorageServer(p storage.Provider, logger *slog.Logger, onDrained func())
 	if onDrained == nil {
 		onDrained = func() {}
 	}
-	return &StorageServer{provider: p, logger: logger, onDrained: onDrained}
+	return &StorageServer{provider: p, logger: logger, onDrained: onDrained, forSocket: make(chan storage.Store, 1)}
+}
+
+// AddSocket makes the server offer the fast lane over conn, the other end of which
+// a client has, to the first store that is configured after it. The lane is served
+// by RunSocket. conn stays the caller's.
+func (s *StorageServer) AddSocket(conn *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.socket = conn
+}
+
+// RunSocket serves the fast lane over conn, which AddSocket was given, until the
+// client closes it or ctx ends. It then closes conn.
+func (s *StorageServer) RunSocket(ctx context.Context, conn *net.UnixConn) error {
+	defer func() { _ = conn.Close() }()
+	unwatch := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer unwatch()
+	select {
+	case store := <-s.forSocket:
+		return newServerLane(store, newSocketLink(conn)).run(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // ServerOptions are what the gRPC server of a StorageServer must be made with.
@@ -141,8 +168,13 @@ func (s *StorageServer) Configure(ctx context.Context, m *pluginv1.ConfigureRequ
 	s.mu.Lock()
 	s.busy = false
 	late := s.draining && err == nil
+	var lanes []string
 	if err == nil && !late {
 		s.store = store
+		if s.socket != nil {
+			s.socket, lanes = nil, []string{laneSocket}
+			s.forSocket <- store // the only one
+		}
 	}
 	s.mu.Unlock()
 	if late { // a drain came while it opened
@@ -156,7 +188,7 @@ func (s *StorageServer) Configure(ctx context.Context, m *pluginv1.ConfigureRequ
 	}
 	return &pluginv1.ConfigureResponse{
 		DirectoryId:  dir[:],
-		Capabilities: capabilitiesToProto(store.Capabilities()),
+		Capabilities: capabilitiesToProto(store.Capabilities(), lanes),
 	}, nil
 }
 

@@ -36,19 +36,24 @@ func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func
 		done(storage.AppendResult{}, err)
 		return
 	}
-	c := &call{
-		req:  request{head: head{kind: kindAppend, handle: req.Handle}, append: req},
-		cost: int64(bytesOf(req.Data)),
-		done: func(a answer) { done(a.append, a.err) },
+	_ = s.lane.submit(ctx, s.newAppend(ctx, req, done)) // appends always complete
+}
+
+// newAppend makes a call of an append, with the deadline of ctx or the default.
+func (s *Store) newAppend(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) *call {
+	c := s.lane.newAppend()
+	c.req.head = head{kind: kindAppend, handle: req.Handle}
+	c.req.append = req
+	c.cost = int64(bytesOf(req.Data))
+	c.appended = done
+	now := time.Now()
+	at, ok := ctx.Deadline()
+	if !ok {
+		at = now.Add(s.client.callTimeout)
 	}
-	var limit time.Duration
-	if at, ok := ctx.Deadline(); ok {
-		c.req.timeout = max(time.Until(at), time.Millisecond)
-	} else {
-		limit = s.client.callTimeout
-		c.req.timeout = limit
-	}
-	_ = s.lane.submit(ctx, c, limit) // appends always complete
+	c.deadline = at
+	c.req.timeout = max(at.Sub(now), time.Millisecond)
+	return c
 }
 
 // sizeError refuses what does not fit into a unit.
@@ -79,9 +84,29 @@ func (s *Store) Read(ctx context.Context, req storage.ReadRequest) (storage.Read
 	req.MaxBytes = min(max(req.MaxBytes, 0), maxReadBytes)
 	a, err := s.do(ctx, request{head: head{kind: kindRead, handle: req.Handle}, read: req}, req.MaxBytes)
 	if err != nil {
+		a.drop()
 		return storage.ReadResult{}, err
 	}
+	a.read.Data = a.give(req.Buf)
 	return a.read, nil
+}
+
+// give returns the data of a read as the caller's own: in buf, if it has room. What
+// it fills for the most part is not copied, but never used again.
+func (a *answer) give(buf []byte) []byte {
+	data := a.read.Data
+	switch {
+	case a.mem == nil:
+		return data
+	case cap(buf) >= len(data):
+		data = append(buf[:0], data...)
+	case 2*len(data) > a.memSize:
+		return data
+	default:
+		data = append([]byte(nil), data...)
+	}
+	a.mem.Free()
+	return data
 }
 
 // Replace implements storage.Store.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -18,7 +20,15 @@ const (
 	kindAppend  = 1
 	kindRead    = 2
 	kindReplace = 3
+	kindTold    = 4 // an append under a grant
+	kindGrant   = 5
+	kindEnd     = 6
+	kindLease   = 7
+	kindReturn  = 8 // the only one without an answer
+	kindLock    = 9
 	kindAnswer  = 128 // added to the request's kind
+
+	flagFile = 1 // of an answer: a descriptor comes with it
 
 	lengthBytes = 4  // the length field, which does not count itself
 	headBytes   = 28 // length field included
@@ -55,12 +65,18 @@ type head struct {
 	handle  storage.Handle
 }
 
-// request is a unit from the client.
+// request is a unit from the client. What it holds beside the head is of the kind
+// of the same name.
 type request struct {
 	head
-	append  storage.AppendRequest // of kindAppend
-	read    storage.ReadRequest   // of kindRead
+	append  storage.AppendRequest // also of kindTold
+	infos   []byte                // of kindTold, to be sent: append.Batches, encoded
+	read    storage.ReadRequest
 	replace storage.ReplaceRequest
+	grant   grantRequest
+	end     storage.GrantID
+	lease   int64 // the offset
+	leases  []storage.LeaseID
 }
 
 // answer is a unit from the plugin.
@@ -69,6 +85,13 @@ type answer struct {
 	err    error
 	append storage.AppendResult
 	read   storage.ReadResult
+	grant  storage.Grant
+	lease  storage.Lease
+	// file is what was passed: the grant's, the lease's, or the lock.
+	file *os.File
+	// mem is where read.Data of an answer that came lies.
+	mem     memory
+	memSize int
 }
 
 // appendHead encodes a unit's head; the length field is set by finishUnit.
@@ -97,12 +120,13 @@ func finishUnit(dst []byte, start, more int) []byte {
 
 // requestBytesMax bounds the encoded request without its data.
 func requestBytesMax(r *request) int {
-	return headBytes + readBodyBytes + infoBytes*(len(r.append.Batches)+len(r.replace.Batches))
+	return headBytes + requestBodyMax + infoBytes*(len(r.append.Batches)+len(r.replace.Batches)) +
+		len(r.infos) + leaseIDBytes*len(r.leases)
 }
 
 // answerBytesMax bounds the encoded answer without its data.
 func answerBytesMax(a *answer) int {
-	n := headBytes + answerBodyBytes + appendAnswerBytes
+	n := headBytes + answerBodyBytes + answerFieldsMax
 	if a.err != nil {
 		_, message := splitError(a.err)
 		n += len(message)
@@ -134,6 +158,8 @@ func appendRequest(dst []byte, r *request) (out []byte, data [][]byte) {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(p.To))
 		dst = appendInfos(dst, p.Batches)
 		data = [][]byte{p.Data}
+	default:
+		dst = appendFileRequest(dst, r)
 	}
 	return finishUnit(dst, start, bytesOf(data)), data
 }
@@ -151,14 +177,22 @@ func appendAnswer(dst []byte, a *answer) (out []byte, data [][]byte) {
 	dst = append(dst, 0)
 	switch a.kind {
 	case kindAppend | kindAnswer:
-		dst = binary.BigEndian.AppendUint64(dst, uint64(a.append.LEO))
-		dst = append(dst, byte(a.append.Survives))
-		dst = binary.BigEndian.AppendUint64(dst, uint64(a.append.Durable))
+		dst = appendResult(dst, &a.append)
 	case kindRead | kindAnswer:
 		dst = binary.BigEndian.AppendUint64(dst, uint64(a.read.Next))
-		data = [][]byte{a.read.Data}
+		if len(a.read.Data) > 0 {
+			data = [][]byte{a.read.Data}
+		}
+	default:
+		dst = appendFileAnswer(dst, start, a)
 	}
 	return finishUnit(dst, start, bytesOf(data)), data
+}
+
+func appendResult(dst []byte, r *storage.AppendResult) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.LEO))
+	dst = append(dst, byte(r.Survives))
+	return binary.BigEndian.AppendUint64(dst, uint64(r.Durable))
 }
 
 // bytesOf is the length of all parts together.
@@ -172,6 +206,11 @@ func bytesOf(data [][]byte) int {
 
 func appendInfos(dst []byte, infos []storage.BatchInfo) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(infos)))
+	return appendEach(dst, infos)
+}
+
+// appendEach encodes batch infos without their number.
+func appendEach(dst []byte, infos []storage.BatchInfo) []byte {
 	for i := range infos {
 		b := &infos[i]
 		dst = binary.BigEndian.AppendUint64(dst, uint64(b.BaseOffset))
@@ -225,31 +264,28 @@ func parseHead(unit []byte) head {
 	}
 }
 
-// parseRequest reads a request. Data is a part of unit. With an error the head
-// is set, so that it can be answered.
-func parseRequest(unit []byte) (request, error) {
-	r := request{head: parseHead(unit)}
+// parseRequest reads a request into r. Data is a part of unit. With an error the
+// head is set, so that it can be answered. What r.append.Batches and Data have
+// room for is used again.
+func parseRequest(unit []byte, r *request) error {
+	r.head = parseHead(unit)
 	if unit[4] != unitVersion {
-		return r, fmt.Errorf("%w: version %d, this plugin speaks %d", errUnit, unit[4], unitVersion)
+		return fmt.Errorf("%w: version %d, this plugin speaks %d", errUnit, unit[4], unitVersion)
 	}
 	body := unit[headBytes:]
 	var err error
 	switch r.kind {
 	case kindAppend:
 		if len(body) < appendBodyBytes {
-			return r, fmt.Errorf("%w: append of %d bytes", errUnit, len(body))
+			return shortUnit("append", body)
 		}
-		a := &r.append
-		a.Handle = r.handle
-		a.LeaderEpoch = int32(binary.BigEndian.Uint32(body))
-		a.BaseOffset = int64(binary.BigEndian.Uint64(body[4:]))
-		a.Require = storage.Survives(body[12])
 		var data []byte
-		a.Batches, data, err = parseInfos(body[13:])
-		a.Data = [][]byte{data}
+		parseAppendFields(body, r)
+		r.append.Batches, data, err = parseInfos(r.append.Batches, body[13:])
+		r.append.Data = append(r.append.Data[:0], data)
 	case kindRead:
 		if len(body) < readBodyBytes {
-			return r, fmt.Errorf("%w: read of %d bytes", errUnit, len(body))
+			return shortUnit("read", body)
 		}
 		r.read = storage.ReadRequest{
 			Handle:     r.handle,
@@ -260,28 +296,42 @@ func parseRequest(unit []byte) (request, error) {
 		}
 	case kindReplace:
 		if len(body) < replaceBodyBytes {
-			return r, fmt.Errorf("%w: replace of %d bytes", errUnit, len(body))
+			return shortUnit("replace", body)
 		}
 		p := &r.replace
 		p.Handle = r.handle
 		p.From = int64(binary.BigEndian.Uint64(body))
 		p.To = int64(binary.BigEndian.Uint64(body[8:]))
-		p.Batches, p.Data, err = parseInfos(body[16:])
+		p.Batches, p.Data, err = parseInfos(nil, body[16:])
 	default:
-		err = fmt.Errorf("%w: kind %d", errUnit, r.kind)
+		err = parseFileRequest(body, r)
 	}
-	return r, err
+	return err
 }
 
-// parseInfos reads a number and that many batch infos, and returns what follows.
-// It allocates for no more than the bytes can hold.
-func parseInfos(b []byte) (infos []storage.BatchInfo, rest []byte, err error) {
+// shortUnit is a unit whose body has not the length that it must have.
+func shortUnit(what string, body []byte) error {
+	return fmt.Errorf("%w: %s of %d bytes", errUnit, what, len(body))
+}
+
+// parseAppendFields reads what an append begins with, under a grant or not.
+func parseAppendFields(body []byte, r *request) {
+	a := &r.append
+	a.Handle = r.handle
+	a.LeaderEpoch = int32(binary.BigEndian.Uint32(body))
+	a.BaseOffset = int64(binary.BigEndian.Uint64(body[4:]))
+	a.Require = storage.Survives(body[12])
+}
+
+// parseInfos reads a number and that many batch infos into the room of infos, and
+// returns what follows. It allocates for no more than the bytes can hold.
+func parseInfos(infos []storage.BatchInfo, b []byte) (out []storage.BatchInfo, rest []byte, err error) {
 	n := uint64(binary.BigEndian.Uint32(b))
 	b = b[4:]
 	if n*infoBytes > uint64(len(b)) {
-		return nil, nil, fmt.Errorf("%w: %d batch infos in %d bytes", errUnit, n, len(b))
+		return infos[:0], nil, fmt.Errorf("%w: %d batch infos in %d bytes", errUnit, n, len(b))
 	}
-	infos = make([]storage.BatchInfo, n)
+	infos = slices.Grow(infos[:0], int(n))[:n]
 	for i := range infos {
 		infos[i] = storage.BatchInfo{
 			BaseOffset:    int64(binary.BigEndian.Uint64(b)),
@@ -309,7 +359,7 @@ func parseAnswer(unit []byte) (answer, error) {
 	}
 	body := unit[headBytes:]
 	if len(body) < answerBodyBytes {
-		return a, fmt.Errorf("%w: answer of %d bytes", errUnit, len(body))
+		return a, shortUnit("answer", body)
 	}
 	if body[0] != 0 {
 		a.err = joinError(int32(body[0]), string(body[1:]))
@@ -319,16 +369,12 @@ func parseAnswer(unit []byte) (answer, error) {
 	switch a.kind {
 	case kindAppend | kindAnswer:
 		if len(body) < appendAnswerBytes {
-			return a, fmt.Errorf("%w: answer to append of %d bytes", errUnit, len(body))
+			return a, shortUnit("answer to append", body)
 		}
-		a.append = storage.AppendResult{
-			LEO:      int64(binary.BigEndian.Uint64(body)),
-			Survives: storage.Survives(body[8]),
-			Durable:  int64(binary.BigEndian.Uint64(body[9:])),
-		}
+		parseResult(body, &a.append)
 	case kindRead | kindAnswer:
 		if len(body) < readAnswerBytes {
-			return a, fmt.Errorf("%w: answer to read of %d bytes", errUnit, len(body))
+			return a, shortUnit("answer to read", body)
 		}
 		a.read = storage.ReadResult{
 			Next: int64(binary.BigEndian.Uint64(body)),
@@ -336,7 +382,33 @@ func parseAnswer(unit []byte) (answer, error) {
 		}
 	case kindReplace | kindAnswer:
 	default:
-		return a, fmt.Errorf("%w: kind %d", errUnit, a.kind)
+		return a, parseFileAnswer(body, &a)
 	}
 	return a, nil
+}
+
+func parseResult(body []byte, r *storage.AppendResult) {
+	r.LEO = int64(binary.BigEndian.Uint64(body))
+	r.Survives = storage.Survives(body[8])
+	r.Durable = int64(binary.BigEndian.Uint64(body[9:]))
+}
+
+// requests is calls as they are sent.
+type requests []*call
+
+func (r *requests) count() int         { return len(*r) }
+func (r *requests) bytesMax(i int) int { return requestBytesMax(&(*r)[i].req) }
+func (r *requests) file(int) *os.File  { return nil }
+func (r *requests) encode(i int, dst []byte) ([]byte, [][]byte) {
+	return appendRequest(dst, &(*r)[i].req)
+}
+
+// answers is answers as they are sent.
+type answers []answer
+
+func (a *answers) count() int          { return len(*a) }
+func (a *answers) bytesMax(i int) int  { return answerBytesMax(&(*a)[i]) }
+func (a *answers) file(i int) *os.File { return (*a)[i].file }
+func (a *answers) encode(i int, dst []byte) ([]byte, [][]byte) {
+	return appendAnswer(dst, &(*a)[i])
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -20,7 +21,7 @@ import (
 // drawRequest draws any request.
 func drawRequest(t *rapid.T) request {
 	r := request{head: head{
-		kind:    rapid.SampledFrom([]byte{kindAppend, kindRead, kindReplace}).Draw(t, "kind"),
+		kind:    rapid.SampledFrom([]byte{kindAppend, kindRead, kindReplace, kindTold, kindGrant, kindEnd, kindLease, kindReturn, kindLock}).Draw(t, "kind"),
 		timeout: time.Duration(rapid.Uint32().Draw(t, "ms")) * time.Millisecond,
 		seq:     rapid.Uint64().Draw(t, "seq"),
 		handle:  storage.Handle(rapid.Uint64().Draw(t, "handle")),
@@ -52,15 +53,32 @@ func drawRequest(t *rapid.T) request {
 			Handle: r.handle, From: rapid.Int64().Draw(t, "from"), To: rapid.Int64().Draw(t, "to"),
 			Batches: infos.Draw(t, "infos"), Data: data.Draw(t, "data"),
 		}
+	case kindTold:
+		r.append = storage.AppendRequest{
+			Handle: r.handle, LeaderEpoch: rapid.Int32().Draw(t, "epoch"), BaseOffset: rapid.Int64().Draw(t, "base"),
+			Batches: infos.Draw(t, "infos"), Require: storage.Survives(rapid.IntRange(0, 255).Draw(t, "require")),
+			Granted: storage.GrantID(rapid.Uint64Min(1).Draw(t, "grant")), Pos: rapid.Int64().Draw(t, "pos"),
+		}
+	case kindGrant:
+		r.grant = grantRequest{epoch: rapid.Int32().Draw(t, "epoch"), require: storage.Survives(rapid.IntRange(0, 255).Draw(t, "require"))}
+	case kindEnd:
+		r.end = storage.GrantID(rapid.Uint64().Draw(t, "grant"))
+	case kindLease:
+		r.lease = rapid.Int64().Draw(t, "offset")
+	case kindReturn:
+		r.leases = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) storage.LeaseID { return storage.LeaseID(rapid.Uint64().Draw(t, "lease")) }), 1, 5).Draw(t, "leases")
 	}
 	return r
 }
 
-func packRequest(p *packer, r *request) { pack(p, requestBytesMax(r), appendRequest, r) }
+func packRequest(p *packer, r *request) { p.pack(&requests{{req: *r}}, 0) }
 
-func packAnswer(p *packer, a *answer) { pack(p, answerBytesMax(a), appendAnswer, a) }
+func packAnswer(p *packer, a *answer) { p.pack(&answers{*a}, 0) }
 
-var unexported = cmp.AllowUnexported(request{}, head{})
+// sameRequest ignores the difference between nothing and a list of nothing.
+func sameRequest() cmp.Options {
+	return cmp.Options{cmp.AllowUnexported(request{}, head{}, grantRequest{}), cmpopts.EquateEmpty()}
+}
 
 func TestRequestsTravel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,14 +93,15 @@ func TestRequestsTravel(t *testing.T) {
 		}
 		var got []request
 		err := splitUnits(value, func(unit []byte) error {
-			r, err := parseRequest(unit)
+			var r request
+			err := parseRequest(unit, &r)
 			got = append(got, r)
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(requests, got, unexported); diff != "" {
+		if diff := cmp.Diff(requests, got, sameRequest()); diff != "" {
 			t.Fatal(diff)
 		}
 	})
@@ -90,8 +109,17 @@ func TestRequestsTravel(t *testing.T) {
 
 func TestAnswersTravel(t *testing.T) {
 	for name, a := range map[string]answer{
-		"append":  {head: head{kind: kindAppend | kindAnswer, seq: 1, handle: 2}, append: storage.AppendResult{LEO: 7, Survives: storage.SurvivesStore, Durable: 5}},
-		"read":    {head: head{kind: kindRead | kindAnswer, seq: 1}, read: storage.ReadResult{Next: 9, Data: bytes.Repeat([]byte("x"), copyBytesMax+1)}},
+		"append": {head: head{kind: kindAppend | kindAnswer, seq: 1, handle: 2}, append: storage.AppendResult{LEO: 7, Survives: storage.SurvivesStore, Durable: 5}},
+		"read":   {head: head{kind: kindRead | kindAnswer, seq: 1}, read: storage.ReadResult{Next: 9, Data: bytes.Repeat([]byte("x"), copyBytesMax+1)}},
+		"told":   {head: head{kind: kindTold | kindAnswer, seq: 1, handle: 2}, append: storage.AppendResult{LEO: 7, Survives: storage.SurvivesMachine, Durable: 5, GrantOver: true}},
+		"grant": {head: head{kind: kindGrant | kindAnswer, seq: 1}, grant: storage.Grant{
+			ID: 1, Pos: 2, Limit: 3, LEO: 4, LeaderEpoch: 5, MaxTimestamp: 6, MaxOffset: 7, EndMark: 8, Gaps: true,
+		}},
+		"lease": {head: head{kind: kindLease | kindAnswer, seq: 1}, lease: storage.Lease{
+			ID: 1, FileID: 2, Pos: 3, Limit: 4, First: 5, End: 6, Gaps: true,
+		}},
+		"end":     {head: head{kind: kindEnd | kindAnswer}},
+		"lock":    {head: head{kind: kindLock | kindAnswer}},
 		"replace": {head: head{kind: kindReplace | kindAnswer, seq: math.MaxUint64}},
 		"error":   {head: head{kind: kindRead | kindAnswer, seq: 3}, err: storage.Errorf(storage.ErrCorrupt, "batch at 4")},
 	} {
@@ -102,7 +130,7 @@ func TestAnswersTravel(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if got.head != a.head || got.append != a.append || got.read.Next != a.read.Next || !bytes.Equal(got.read.Data, a.read.Data) {
+			if got.head != a.head || got.append != a.append || got.grant != a.grant || got.lease != a.lease || got.read.Next != a.read.Next || !bytes.Equal(got.read.Data, a.read.Data) {
 				t.Errorf("%s: %+v became %+v", name, a, got)
 			}
 			if fmt.Sprint(got.err) != fmt.Sprint(a.err) || !errors.Is(got.err, storage.Class(a.err)) {
@@ -144,6 +172,9 @@ func FuzzUnits(f *testing.F) {
 	var p packer
 	packRequest(&p, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: [][]byte{[]byte("d")}}})
 	packRequest(&p, &request{head: head{kind: kindRead}})
+	packRequest(&p, &request{head: head{kind: kindTold}, append: storage.AppendRequest{Granted: 1, Batches: make([]storage.BatchInfo, 1)}})
+	packRequest(&p, &request{head: head{kind: kindReturn}, leases: []storage.LeaseID{1, 2}})
+	packRequest(&p, &request{head: head{kind: kindGrant}})
 	packAnswer(&p, &answer{head: head{kind: kindRead | kindAnswer}, read: storage.ReadResult{Data: []byte("d")}})
 	f.Add(p.parts().Materialize())
 	f.Add([]byte("\x00\x00\x00\x01"))
@@ -151,7 +182,8 @@ func FuzzUnits(f *testing.F) {
 		total := 0
 		err := splitUnits(value, func(unit []byte) error {
 			total += len(unit)
-			if r, err := parseRequest(unit); err == nil {
+			var r request
+			if err := parseRequest(unit, &r); err == nil {
 				var p packer
 				packRequest(&p, &r)
 				again := p.parts().Materialize()
@@ -212,7 +244,7 @@ func TestQueueGoesWithItsHandle(t *testing.T) {
 			req:  request{head: head{kind: kindAppend, handle: 7}},
 			done: func(a answer) { errs = append(errs, a.err) },
 		}
-		if err := l.submit(t.Context(), c, 0); err != nil {
+		if err := l.submit(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		return c

@@ -19,32 +19,41 @@ import (
 const pipeBytes = 1 << 20
 
 // GRPC is inner behind the gRPC lane, with everything but the process.
-func GRPC(inner storagetest.Target) storagetest.Target { return &grpcTarget{inner} }
+func GRPC(inner storagetest.Target) storagetest.Target { return By(plugin.CarrierGRPC, inner) }
 
-type grpcTarget struct{ storagetest.Target }
+// By is inner behind a lane of that carrier, with everything but the process.
+func By(carrier plugin.Carrier, inner storagetest.Target) storagetest.Target {
+	return &laneTarget{Target: inner, carrier: carrier}
+}
 
-func (t *grpcTarget) Name() string { return t.Target.Name() + " over gRPC" }
+type laneTarget struct {
+	storagetest.Target
+	carrier plugin.Carrier
+}
 
-func (t *grpcTarget) Fresh(ctx context.Context) (storagetest.Backing, error) {
+func (t *laneTarget) Name() string { return t.Target.Name() + " over " + t.carrier.String() }
+
+func (t *laneTarget) Fresh(ctx context.Context) (storagetest.Backing, error) {
 	inner, err := t.Target.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &grpcBacking{Backing: inner, name: t.Target.Name()}, nil
+	return &laneBacking{Backing: inner, name: t.Target.Name(), carrier: t.carrier}, nil
 }
 
-// grpcBacking has a connection and a server for each opening.
-type grpcBacking struct {
+// laneBacking has a connection and a server for each opening.
+type laneBacking struct {
 	storagetest.Backing
-	name string
+	name    string
+	carrier plugin.Carrier
 
 	mu   sync.Mutex
 	open []*Link
 }
 
 // Open opens the inner backing at the far end of a connection.
-func (b *grpcBacking) Open(ctx context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
-	link, err := Connect(provider{name: b.name, open: b.Backing.Open})
+func (b *laneBacking) Open(ctx context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+	link, err := Connect(provider{name: b.name, open: b.Backing.Open}, b.carrier)
 	if err != nil {
 		return nil, storage.DirectoryID{}, err
 	}
@@ -60,7 +69,7 @@ func (b *grpcBacking) Open(ctx context.Context, cfg storage.Config) (storage.Sto
 }
 
 // cut breaks every connection.
-func (b *grpcBacking) cut() {
+func (b *laneBacking) cut() {
 	b.mu.Lock()
 	open := b.open
 	b.open = nil
@@ -70,17 +79,17 @@ func (b *grpcBacking) cut() {
 	}
 }
 
-func (b *grpcBacking) Kill(ctx context.Context) error {
+func (b *laneBacking) Kill(ctx context.Context) error {
 	b.cut()
 	return b.Backing.Kill(ctx)
 }
 
-func (b *grpcBacking) LosePower(ctx context.Context, seed uint64) error {
+func (b *laneBacking) LosePower(ctx context.Context, seed uint64) error {
 	b.cut()
 	return b.Backing.LosePower(ctx, seed)
 }
 
-func (b *grpcBacking) Remove(ctx context.Context) error {
+func (b *laneBacking) Remove(ctx context.Context) error {
 	b.cut()
 	return b.Backing.Remove(ctx)
 }
@@ -103,13 +112,14 @@ type Link struct {
 	conn    *grpc.ClientConn
 	server  *grpc.Server
 	serving sync.WaitGroup
+	stop    context.CancelFunc // of the fast lane
 
 	mu     sync.Mutex
 	stores []*plugin.Store
 }
 
-// Connect serves p and connects to it.
-func Connect(p storage.Provider) (*Link, error) {
+// Connect serves p and connects to it, by no more than the carrier.
+func Connect(p storage.Provider, carrier plugin.Carrier) (*Link, error) {
 	listener := bufconn.Listen(pipeBytes)
 	conn, err := grpc.NewClient("passthrough:plugin", append(plugin.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -124,7 +134,21 @@ func Connect(p storage.Provider) (*Link, error) {
 		conn:   conn,
 		server: grpc.NewServer(plugin.ServerOptions()...),
 	}
-	plugin.NewStorageServer(p, nil, nil).Register(l.server)
+	server := plugin.NewStorageServer(p, nil, nil)
+	server.Register(l.server)
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	if carrier != plugin.CarrierGRPC {
+		host, far, err := plugin.SocketPair()
+		if err != nil {
+			stop()
+			_ = conn.Close()
+			return nil, err
+		}
+		l.AddSocket(host, carrier)
+		server.AddSocket(far)
+		l.serving.Go(func() { _ = server.RunSocket(ctx, far) }) // as Serve
+	}
 	l.serving.Go(func() { _ = l.server.Serve(listener) }) // ends with Break
 	return l, nil
 }
@@ -144,6 +168,7 @@ func (l *Link) Store(ctx context.Context, cfg storage.Config) (*plugin.Store, st
 // Break ends the connection as the death of the plugin does, and returns when
 // nothing of it runs any more. The provider's store is not told.
 func (l *Link) Break() {
+	l.stop()
 	l.server.Stop()
 	_ = l.conn.Close()
 	l.mu.Lock()

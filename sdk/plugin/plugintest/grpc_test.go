@@ -48,8 +48,12 @@ func runKit(t *testing.T, target storagetest.Target, filter func(string) bool) {
 	}
 }
 
-func TestKitOverGRPC(t *testing.T) {
-	runKit(t, plugintest.GRPC(storagetest.Memory(memstore.Options{})), nil)
+func TestKitOverEachCarrier(t *testing.T) {
+	for _, carrier := range []plugin.Carrier{plugin.CarrierGRPC, plugin.CarrierSocket} {
+		t.Run(carrier.String(), func(t *testing.T) {
+			runKit(t, plugintest.By(carrier, storagetest.Memory(memstore.Options{})), nil)
+		})
+	}
 }
 
 // TestKitAsProcess runs what a store in memory can show of a process: nothing

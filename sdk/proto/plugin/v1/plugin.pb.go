@@ -20,6 +20,11 @@
 // When BROKERD_PLUGIN_STDIN_WATCH is "1", the end of standard input says that
 // the broker is gone: the plugin then ends at once, without draining. A plugin
 // that outlives its broker would keep a store from its successor.
+//
+// When BROKERD_PLUGIN_SOCKET is a number, it is a descriptor that the plugin has
+// inherited: one end of a connected pair of unix stream sockets, the fast lane. A
+// plugin that serves it says so in its capabilities; one that doesn't leaves it
+// alone. It is to be closed in processes that the plugin starts.
 
 package pluginv1
 
@@ -517,7 +522,9 @@ func (x *ConfigureResponse) GetCapabilities() *Capabilities {
 // Capabilities is what a plugin offers beyond the contract.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Data lanes beyond gRPC that the plugin serves, by name. None is defined yet.
+	// Data lanes beside gRPC that the plugin has begun to serve, by name. One is
+	// defined: "socket", the fast lane. The broker uses it instead of the stream
+	// Data; see brokerd.storage.v1.Frame.
 	Lanes         []string             `protobuf:"bytes,1,rep,name=lanes,proto3" json:"lanes,omitempty"`
 	Storage       *StorageCapabilities `protobuf:"bytes,2,opt,name=storage,proto3" json:"storage,omitempty"` // set by plugins of kind storage
 	unknownFields protoimpl.UnknownFields
@@ -573,7 +580,11 @@ type StorageCapabilities struct {
 	// The most that an append can be asked to survive.
 	Survives Survives `protobuf:"varint,1,opt,name=survives,proto3,enum=brokerd.plugin.v1.Survives" json:"survives,omitempty"`
 	// The bytes outlive this machine, and another may open the logs.
-	Shared        bool `protobuf:"varint,2,opt,name=shared,proto3" json:"shared,omitempty"`
+	Shared bool `protobuf:"varint,2,opt,name=shared,proto3" json:"shared,omitempty"`
+	// The store lends its files, over the lane "socket", for granted writes and for
+	// leases. See sdk/storage/files.go.
+	Grants        bool `protobuf:"varint,3,opt,name=grants,proto3" json:"grants,omitempty"`
+	Leases        bool `protobuf:"varint,4,opt,name=leases,proto3" json:"leases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -618,6 +629,20 @@ func (x *StorageCapabilities) GetSurvives() Survives {
 func (x *StorageCapabilities) GetShared() bool {
 	if x != nil {
 		return x.Shared
+	}
+	return false
+}
+
+func (x *StorageCapabilities) GetGrants() bool {
+	if x != nil {
+		return x.Grants
+	}
+	return false
+}
+
+func (x *StorageCapabilities) GetLeases() bool {
+	if x != nil {
+		return x.Leases
 	}
 	return false
 }
@@ -868,10 +893,12 @@ const file_sdk_proto_plugin_v1_plugin_proto_rawDesc = "" +
 	"\fcapabilities\x18\x03 \x01(\v2\x1f.brokerd.plugin.v1.CapabilitiesR\fcapabilities\"f\n" +
 	"\fCapabilities\x12\x14\n" +
 	"\x05lanes\x18\x01 \x03(\tR\x05lanes\x12@\n" +
-	"\astorage\x18\x02 \x01(\v2&.brokerd.plugin.v1.StorageCapabilitiesR\astorage\"f\n" +
+	"\astorage\x18\x02 \x01(\v2&.brokerd.plugin.v1.StorageCapabilitiesR\astorage\"\x96\x01\n" +
 	"\x13StorageCapabilities\x127\n" +
 	"\bsurvives\x18\x01 \x01(\x0e2\x1b.brokerd.plugin.v1.SurvivesR\bsurvives\x12\x16\n" +
-	"\x06shared\x18\x02 \x01(\bR\x06shared\"\x0f\n" +
+	"\x06shared\x18\x02 \x01(\bR\x06shared\x12\x16\n" +
+	"\x06grants\x18\x03 \x01(\bR\x06grants\x12\x16\n" +
+	"\x06leases\x18\x04 \x01(\bR\x06leases\"\x0f\n" +
 	"\rHealthRequest\",\n" +
 	"\x0eHealthResponse\x12\x1a\n" +
 	"\bdegraded\x18\x01 \x01(\tR\bdegraded\"\x0e\n" +

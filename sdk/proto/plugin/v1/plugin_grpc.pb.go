@@ -20,6 +20,11 @@
 // When BROKERD_PLUGIN_STDIN_WATCH is "1", the end of standard input says that
 // the broker is gone: the plugin then ends at once, without draining. A plugin
 // that outlives its broker would keep a store from its successor.
+//
+// When BROKERD_PLUGIN_SOCKET is a number, it is a descriptor that the plugin has
+// inherited: one end of a connected pair of unix stream sockets, the fast lane. A
+// plugin that serves it says so in its capabilities; one that doesn't leaves it
+// alone. It is to be closed in processes that the plugin starts.
 
 package pluginv1
 

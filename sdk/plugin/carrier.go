@@ -1,0 +1,63 @@
+package plugin
+
+import "os"
+
+// Carrier is how much of what a plugin offers a connection uses. Whatever the
+// plugin or the platform lacks is not used in any case.
+type Carrier int
+
+const (
+	// CarrierFiles is all: the fast lane, granted writes and leases.
+	CarrierFiles Carrier = iota
+	// CarrierSocket is the fast lane, and no files.
+	CarrierSocket
+	// CarrierGRPC is gRPC alone.
+	CarrierGRPC
+)
+
+// carriers is all of them, by name.
+func carriers() [3]string { return [...]string{"files", "socket", "grpc"} }
+
+// String names the carrier.
+func (c Carrier) String() string {
+	if names := carriers(); c >= 0 && int(c) < len(names) {
+		return names[c]
+	}
+	return "unknown"
+}
+
+// link moves units between the two ends of a lane, in order, whatever they are
+// made of: a gRPC stream or a socket. Each of send and receive is called from one
+// goroutine.
+type link interface {
+	// send sends units, as many at a time as may go together.
+	send(units outgoing) error
+	// receive gives each unit that comes to fn, with the memory that it is in and
+	// the file that came with it, if one did, which is fn's to close. It ends with
+	// fn's first error, or when the other end or the link does.
+	receive(fn func(in incoming) error) error
+	// filesPass says whether descriptors can be sent.
+	filesPass() bool
+}
+
+// outgoing is units to be sent.
+type outgoing interface {
+	count() int
+	// bytesMax bounds unit i as it is encoded, without its data.
+	bytesMax(i int) int
+	// encode appends unit i to dst, without its data, which follows it.
+	encode(i int, dst []byte) (out []byte, data [][]byte)
+	// file is what goes with unit i, nil if nothing does.
+	file(i int) *os.File
+}
+
+// incoming is a unit that came.
+type incoming struct {
+	unit []byte
+	// mem is what unit lies in, and is taken back when fn returns, unless fn takes
+	// a reference.
+	mem memory
+	// size is about how much mem is.
+	size int
+	file *os.File
+}

@@ -1,0 +1,149 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// queue is the appends of one handle that have not completed, oldest first, and
+// barriers among them. It is guarded by lane.mu.
+type queue struct {
+	handle storage.Handle
+	calls  []*call // led by nil for those that complete just now
+	// busy: somebody is calling completions of this queue.
+	busy bool
+	// broken is what later appends fail with, after one had an unknown outcome.
+	broken error
+	// retired: nobody will use the handle again. The queue goes when it is empty.
+	retired bool
+}
+
+// idle says that nothing of the queue is under way.
+func (q *queue) idle() bool { return len(q.calls) == 0 && !q.busy }
+
+// queueOf returns the queue of a handle. The caller holds mu.
+func (l *lane) queueOf(h storage.Handle) *queue {
+	q := l.queues[h]
+	if q == nil {
+		q = &queue{handle: h}
+		l.queues[h] = q
+	}
+	return q
+}
+
+// drain calls the completions at the head of a queue, in order. One goroutine
+// does so at a time; another that comes meanwhile leaves its part to it.
+func (l *lane) drain(q *queue) {
+	l.mu.Lock()
+	if q.busy {
+		l.mu.Unlock()
+		return
+	}
+	q.busy = true
+	head := 0
+	for head < len(q.calls) && q.calls[head].ended {
+		c := q.calls[head]
+		q.calls[head] = nil
+		if head++; head == len(q.calls) || head == drainMax {
+			head = q.shift(head)
+		}
+		l.mu.Unlock()
+		c.finish()
+		l.mu.Lock()
+	}
+	q.shift(head)
+	q.busy = false
+	if q.retired && len(q.calls) == 0 {
+		delete(l.queues, q.handle)
+	}
+	l.mu.Unlock()
+}
+
+// drainMax is how many completed calls a queue holds room for, at most.
+const drainMax = 256
+
+// shift drops the first n calls, so that their room is used again.
+func (q *queue) shift(n int) (head int) {
+	rest := copy(q.calls, q.calls[n:])
+	clear(q.calls[rest:])
+	q.calls = q.calls[:rest]
+	return 0
+}
+
+// ended puts a call that has ended already into its place among the appends of
+// its handle, and returns the queue, which is to be drained.
+func (l *lane) ended(c *call, a answer) *queue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.refs.Store(1)
+	c.ended, c.answer = true, a
+	c.queue = l.queueOf(c.req.handle)
+	c.queue.calls = append(c.queue.calls, c)
+	return c.queue
+}
+
+// spoil makes every later append of a handle fail.
+func (l *lane) spoil(h storage.Handle, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.queueOf(h); q.broken == nil {
+		q.broken = err
+	}
+}
+
+// barrier waits until every append of the handles that was submitted before has
+// completed, one way or another.
+func (l *lane) barrier(ctx context.Context, handles []storage.Handle) error {
+	var waits []chan struct{}
+	l.mu.Lock()
+	for _, h := range handles {
+		q := l.queues[h]
+		if q == nil || q.idle() {
+			continue
+		}
+		reached := make(chan struct{})
+		waits = append(waits, reached)
+		c := &call{ended: true, done: func(answer) { close(reached) }}
+		c.refs.Store(1)
+		q.calls = append(q.calls, c)
+	}
+	l.mu.Unlock()
+	for _, reached := range waits {
+		select {
+		case <-reached:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: wait for appends in flight: %w", storage.ErrUnknown, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// handles returns every handle with appends in flight.
+func (l *lane) handles() []storage.Handle {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []storage.Handle
+	for h, q := range l.queues {
+		if len(q.calls) > 0 {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// forget drops what is kept of a handle that nobody will use again, once its
+// appends in flight have completed.
+func (l *lane) forget(h storage.Handle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[h]
+	switch {
+	case q == nil:
+	case q.idle():
+		delete(l.queues, h)
+	default:
+		q.retired = true
+	}
+}
