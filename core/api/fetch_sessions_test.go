@@ -230,7 +230,7 @@ func TestSessionProperty(t *testing.T) {
 				t.Fatalf("%d partitions, want %d", len(seen), n)
 			}
 			for _, k := range rapid.SliceOfN(key, 0, 3).Draw(t, "served") {
-				f := model.Fetched{Data: []byte("x")}
+				f := model.Fetched{Data: [][]byte{[]byte("x")}}
 				s.tell(k, f)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/image"
@@ -166,8 +167,8 @@ func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
 		}
 		return
 	}
-	for j, got := range h.deps.Partitions.Fetch(ctx, ask) {
-		if f.req.Version < zstdFetchVersion && got.Err == nil && holdsZstd(got.Data) {
+	for j, got := range h.deps.Partitions.Fetch(ctx, ask).Partitions {
+		if f.req.Version < zstdFetchVersion && got.Err == nil && holdsZstd(slices.Concat(got.Data...)) {
 			got.Err = model.ErrUnsupportedCompression
 		}
 		if got.Err != nil {
@@ -246,7 +247,7 @@ func (h *Handler) fetchResponse(from caller, f *fetching) *kmsg.FetchResponse {
 		if f.session != nil && !f.session.tell(w.key, got) && !f.full {
 			continue
 		}
-		if n := len(got.Data); n > 0 {
+		if n := got.Bytes(); n > 0 {
 			h.deps.Events.Fetched(f.topics[i].Name, n)
 		}
 		out := h.fetchedPartition(f, w, got)
@@ -289,7 +290,7 @@ func (h *Handler) fetchedPartition(f *fetching, w fetchPartition, got model.Fetc
 	out.Partition = w.key.index
 	out.ErrorCode = h.dataCode(got.Err)
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
-	out.RecordBatches = got.Data
+	out.RecordBatches = slices.Concat(got.Data...)
 	if out.RecordBatches == nil {
 		out.RecordBatches = []byte{} // old clients fail on null
 	}

@@ -72,7 +72,7 @@ type Controller interface {
 // model.Partitions.
 type Log interface {
 	Append(ctx context.Context, a model.Append, done func(model.Appended))
-	Fetch(ctx context.Context, f model.Fetch) []model.Fetched
+	Fetch(ctx context.Context, f model.Fetch) *model.FetchAnswer
 	EpochEnds(ctx context.Context, qs []model.EpochQuery) []model.EpochAnswer
 }
 

@@ -134,7 +134,7 @@ func (l *heldLog) Append(_ context.Context, a model.Append, done func(model.Appe
 	done(model.Appended{BaseOffset: l.put(a.Partition.Index, a.Data, true)})
 }
 
-func (l *heldLog) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
+func (l *heldLog) Fetch(_ context.Context, f model.Fetch) *model.FetchAnswer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
@@ -145,7 +145,7 @@ func (l *heldLog) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
 		out.Err = fmt.Errorf("offset %d: %w", q.Offset, model.ErrOffsetOutOfRange)
 	}
 	if out.Err != nil {
-		return []model.Fetched{out}
+		return &model.FetchAnswer{Partitions: []model.Fetched{out}}
 	}
 	for _, b := range p.batches {
 		info, err := recordbatch.Parse(b)
@@ -155,7 +155,7 @@ func (l *heldLog) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
 		if info.LastOffset < q.Offset || info.LastOffset >= p.hw {
 			continue
 		}
-		if len(out.Data) > 0 && len(out.Data)+len(b) > q.MaxBytes {
+		if len(out.Data) > 0 && out.Bytes()+len(b) > q.MaxBytes {
 			break
 		}
 		if l.damaged != nil && l.damaged(info.LastOffset) {
@@ -164,9 +164,9 @@ func (l *heldLog) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
 			}
 			break
 		}
-		out.Data = append(out.Data, b...)
+		out.Data = append(out.Data, b)
 	}
-	return []model.Fetched{out}
+	return &model.FetchAnswer{Partitions: []model.Fetched{out}}
 }
 
 func (l *heldLog) EpochEnds(ctx context.Context, qs []model.EpochQuery) []model.EpochAnswer {

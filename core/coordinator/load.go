@@ -265,7 +265,11 @@ func (r reader) read(ctx context.Context, c *chunk) {
 	f := r.fetch(ctx, c.next)
 	switch {
 	case f.Err == nil:
-		c.decode(f.Data)
+		for _, batches := range f.Data {
+			if c.decode(batches); c.err != nil {
+				break
+			}
+		}
 	case errors.Is(f.Err, model.ErrOffsetOutOfRange) && f.LogStart > c.next:
 		c.next = f.LogStart
 	case errors.Is(f.Err, model.ErrCorruptMessage):
@@ -297,7 +301,7 @@ func (r reader) fetch(ctx context.Context, offset int64) model.Fetched {
 			Partition: r.lead.partition, Offset: offset, LogStart: -1, MaxBytes: r.bytes,
 			CurrentEpoch: r.lead.epoch, LastFetchedEpoch: model.NoEpoch,
 		}},
-	})[0]
+	}).Partitions[0]
 }
 
 // passOver finds where a damaged range ends, in few reads: groups that have lost their

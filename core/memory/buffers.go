@@ -54,6 +54,21 @@ func BufferBytes(n int) int {
 	return size
 }
 
+// BufferBytesWithin is the greatest n for which what Get returns takes no more than
+// room bytes, and 0 where every buffer takes more.
+func BufferBytesWithin(room int) int {
+	if room < 1<<leastBufferBits {
+		return 0
+	}
+	class, size := bufferClass(room)
+	if class < 0 || size == room {
+		return room
+	}
+	doubling := bits.Len(uint(room)) - 1
+	step := 1 << doubling / bufferSteps
+	return room / step * step
+}
+
 // bufferClass is where buffers of at least n bytes are, and their size. A class below 0:
 // so large a one is not pooled.
 func bufferClass(n int) (class, size int) {

@@ -17,6 +17,9 @@ func TestBufferSizes(t *testing.T) {
 			t.Fatalf("%d of %d bytes for %d", len(buf), cap(buf), n)
 		}
 		b.Put(buf)
+		if fits := memory.BufferBytesWithin(n); fits > n || fits > 0 && memory.BufferBytes(fits) > n || memory.BufferBytes(fits+1) <= n {
+			t.Fatalf("%d bytes are the most that fit %d", fits, n)
+		}
 	})
 }
 

@@ -66,7 +66,9 @@ type Fetch struct {
 	MaxBytes   int // of the whole answer; the first batch comes whatever its size (KIP-74)
 	MaxWait    time.Duration
 	Isolation  IsolationLevel
-	Room       Room // what the answer's records may take; nil: MaxBytes are there
+	// Room is memory for the answer, which is lent until Release: see FetchAnswer.
+	// Without one MaxBytes are there, and what is read is the caller's for good.
+	Room Room
 }
 
 // Room is memory for the records of one fetch. One goroutine uses it. What it
@@ -92,17 +94,44 @@ type FetchPartition struct {
 	LastFetchedEpoch LeaderEpoch // or NoEpoch: not checked (KIP-595)
 }
 
-// Fetched answers a FetchPartition. Data is whole batches and belongs to the
-// caller.
+// FetchAnswer answers a Fetch. It is not changed, and the memory of its records not
+// used for anything else, before Release.
+type FetchAnswer struct {
+	Partitions []Fetched // in the order of the question
+	// Memory is what the records take, in bytes: at least as much as they are.
+	Memory int
+	// Owner is told of the end, unless it is nil.
+	Owner interface{ Release() }
+}
+
+// Release ends the use of the answer and of all that is in it. It is called at most
+// once; an answer for which there was no Room need not be released.
+func (a *FetchAnswer) Release() {
+	if a.Owner != nil {
+		a.Owner.Release()
+	}
+}
+
+// Fetched answers a FetchPartition.
 type Fetched struct {
-	Partition     Partition
-	Data          []byte
+	Partition Partition
+	// Data is whole batches, in one part or several that follow each other.
+	Data          [][]byte
 	HighWatermark int64 // -1 where it is not known
 	LastStable    int64
 	LogStart      int64
 	LeaderEpoch   LeaderEpoch
 	Diverging     *EpochEnd // set instead of Data when the logs diverge (KIP-595)
 	Err           error
+}
+
+// Bytes is how much Data is.
+func (f *Fetched) Bytes() int {
+	n := 0
+	for _, part := range f.Data {
+		n += len(part)
+	}
+	return n
 }
 
 // EpochEnd is a leader epoch and the offset at which it ends.
@@ -214,8 +243,8 @@ type Partitions interface {
 	// AcksLeader it is called after the store took the batch; with AcksAll when
 	// the high watermark has passed it.
 	Append(ctx context.Context, a Append, done func(Appended))
-	// Fetch answers in the order of f.Partitions.
-	Fetch(ctx context.Context, f Fetch) []Fetched
+	// Fetch keeps nothing of f.
+	Fetch(ctx context.Context, f Fetch) *FetchAnswer
 	// Offsets answers in the order of the queries, as EpochEnds and Trim do.
 	Offsets(ctx context.Context, qs []OffsetQuery) []OffsetAnswer
 	EpochEnds(ctx context.Context, qs []EpochQuery) []EpochAnswer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,7 +164,7 @@ func start(t testing.TB, store *restartable, c *cluster, cfg Config, change func
 	t.Helper()
 	deps := Deps{
 		Directories: []Directory{{ID: testDir, Name: "main", Plugin: "memstore", Store: store}},
-		Logger:      discard(),
+		Logger:      discard(), Buffers: newPoisoned(),
 	}
 	if testing.Verbose() {
 		deps.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
@@ -252,7 +253,7 @@ func (f *fixture) fetchOne(p model.Partition, offset int64, wait time.Duration) 
 			Partition: p, Offset: offset, LogStart: -1, MaxBytes: 1 << 20, CurrentEpoch: model.NoEpoch, LastFetchedEpoch: model.NoEpoch,
 		}},
 		MinBytes: 1, MaxBytes: 1 << 20, MaxWait: wait,
-	})[0]
+	}).Partitions[0]
 }
 
 // valuesFrom reads all values from offset to the high watermark, as
@@ -265,7 +266,7 @@ func (f *fixture) valuesFrom(p model.Partition, offset int64) []string {
 		if got.Err != nil {
 			f.t.Fatalf("fetch at %d: %v", offset, got.Err)
 		}
-		for r, err := range batch.Records(got.Data, 0) {
+		for r, err := range batch.Records(slices.Concat(got.Data...), 0) {
 			if err != nil {
 				f.t.Fatal(err)
 			}

@@ -32,6 +32,8 @@ type Manager struct {
 	work   *workers // nil when the executor is not ours
 	exec   Executor
 	budget *semaphore.Weighted
+	waker  *waker
+	idle   sync.Pool // of *fetch
 
 	image atomic.Pointer[image.Image]
 	// replicas is replaced as a whole by Apply.
@@ -74,6 +76,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		dirs:        make(map[model.DirectoryID]*Directory),
 		exec:        deps.Executor,
 		budget:      semaphore.NewWeighted(cfg.AppendBytes),
+		waker:       newWaker(),
 		topics:      make(map[model.TopicID]topicSeen),
 		purging:     make(map[purge]int),
 		quarantined: make(map[quarantineKey]Quarantined),
@@ -93,7 +96,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	}
 	tails := newTails(cfg.TailBytes, m.deps.Buffers)
 	for i := range cfg.Shards {
-		m.shards = append(m.shards, newShard(i, cfg, m.deps, m.exec, tails, m))
+		m.shards = append(m.shards, newShard(i, cfg, m.deps, m.exec, tails, m.waker, m))
 	}
 	m.replicas.Store(&map[model.Partition]*replica{})
 	return m, nil
@@ -112,6 +115,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if m.work != nil {
 		calls.Go(func() error { return m.work.run(run) })
 	}
+	calls.Go(func() error { m.waker.run(run); return nil })
 	ended := make(chan struct{})
 	loops.Go(func() error {
 		select {

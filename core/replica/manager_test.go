@@ -24,7 +24,7 @@ func TestProduceIsVisibleWhenAnswered(t *testing.T) {
 			t.Fatalf("append %d answered %+v", i, r)
 		}
 		if got := f.fetchOne(part(0), r.BaseOffset, 0); got.HighWatermark != r.BaseOffset+2 || len(got.Data) == 0 {
-			t.Fatalf("after the ack of offset %d: high watermark %d, %d bytes", r.BaseOffset, got.HighWatermark, len(got.Data))
+			t.Fatalf("after the ack of offset %d: high watermark %d, %d bytes", r.BaseOffset, got.HighWatermark, got.Bytes())
 		}
 	}
 	if got := len(f.valuesFrom(part(0), 0)); got != 100 {
@@ -334,7 +334,7 @@ func TestFetchWaitsForRecords(t *testing.T) {
 				{Partition: part(1), Offset: 0, MaxBytes: 1 << 20, CurrentEpoch: -1, LastFetchedEpoch: -1},
 			},
 			MinBytes: 1, MaxBytes: 1 << 20, MaxWait: 20 * time.Second,
-		})
+		}).Partitions
 	}()
 	select {
 	case r := <-got:
@@ -362,11 +362,11 @@ func TestFetchLimits(t *testing.T) {
 			parts = append(parts, model.FetchPartition{Partition: part(i), MaxBytes: partBytes, CurrentEpoch: -1, LastFetchedEpoch: -1})
 		}
 		var sizes []int
-		for _, r := range f.Fetch(context.Background(), model.Fetch{Partitions: parts, MinBytes: minBytes, MaxBytes: maxBytes}) {
+		for _, r := range f.Fetch(context.Background(), model.Fetch{Partitions: parts, MinBytes: minBytes, MaxBytes: maxBytes}).Partitions {
 			if r.Err != nil {
 				t.Fatal(r.Err)
 			}
-			sizes = append(sizes, len(r.Data)/1000)
+			sizes = append(sizes, r.Bytes()/1000)
 		}
 		return sizes
 	}
@@ -401,7 +401,7 @@ func TestFetchErrors(t *testing.T) {
 		{"newer leader epoch (KIP-320)", model.FetchPartition{CurrentEpoch: 1, LastFetchedEpoch: -1}, model.ErrUnknownLeaderEpoch},
 	} {
 		c.ask.Partition, c.ask.MaxBytes = part(0), 1000
-		r := f.Fetch(context.Background(), model.Fetch{Partitions: []model.FetchPartition{c.ask}, MinBytes: 1, MaxBytes: 1000, MaxWait: time.Minute})
+		r := f.Fetch(context.Background(), model.Fetch{Partitions: []model.FetchPartition{c.ask}, MinBytes: 1, MaxBytes: 1000, MaxWait: time.Minute}).Partitions
 		if !errors.Is(r[0].Err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, r[0].Err, c.want)
 		}

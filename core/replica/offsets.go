@@ -66,8 +66,9 @@ func (m *Manager) served(ctx context.Context, p model.Partition, until time.Time
 		return r, v, v.Serving()
 	}
 	w := newWatcher()
-	r.watch(w)
-	defer r.unwatch(w)
+	at := watch{watcher: w}
+	r.watch(&at)
+	defer r.unwatch(&at)
 	fire, stop := m.deps.Clock.NewTimer(left)
 	defer stop()
 	for {

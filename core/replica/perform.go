@@ -71,9 +71,9 @@ func (s *Shard) performOne(r *replica) {
 	for i := range e.Notices {
 		s.notice(r, &e.Notices[i])
 	}
-	if r.publish() {
+	if news := r.publish(); news > 0 {
 		s.countOffline(r, r.view.Load().Status == partition.StatusOffline)
-		r.wake()
+		r.wake(news)
 	}
 	for i := range e.Responses {
 		s.respond(&e.Responses[i])

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -22,8 +21,7 @@ type replica struct {
 
 	tail tail
 
-	mu       sync.Mutex
-	watchers map[*watcher]struct{} // who waits for the view to change
+	watchers watchers // who waits for the view to change
 
 	// The rest belongs to the shard.
 	machine  *partition.Machine
@@ -32,6 +30,8 @@ type replica struct {
 	dirty    bool
 	epoch    model.LeaderEpoch // opening with it
 	gen      partition.Generation
+	arrived  int64 // bytes that the store took
+	shown    int64 // of them, when the view's high watermark moved
 	handle   storage.Handle
 	life     int // of the store that gave handle
 	opens    int // calls that are out; each may yet create the log
@@ -54,60 +54,26 @@ func (r *replica) logID() storage.LogID {
 	return storage.LogID{Topic: r.id.Topic, Partition: r.id.Index}
 }
 
-// publish shows readers the machine as it is now, and reports whether they
-// have something to look at again.
-func (r *replica) publish() (changed bool) {
+// publish shows readers the machine as it is now. It returns how many bytes they may
+// find that could not be read before, or more where there is something else for them
+// to look at; 0: nothing.
+func (r *replica) publish() (news int64) {
 	old := r.view.Load()
 	now := r.machine.View()
 	if old != nil && old.View == now && old.handle == r.handle {
-		return false
+		return 0
 	}
 	r.view.Store(&view{View: now, handle: r.handle})
-	return old == nil || old.HighWater != now.HighWater || old.Status != now.Status || old.handle != r.handle ||
-		old.LogStart != now.LogStart || old.Epoch != now.Epoch
-}
-
-// watcher is one waiting reader. It may watch several replicas.
-type watcher struct{ wake chan struct{} }
-
-func newWatcher() *watcher { return &watcher{wake: make(chan struct{}, 1)} }
-
-func (w *watcher) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
+	if old == nil || old.Status != now.Status || old.handle != r.handle || old.LogStart != now.LogStart || old.Epoch != now.Epoch {
+		return anything
 	}
-}
-
-// watch wakes w whenever the view changes, until unwatch.
-func (r *replica) watch(w *watcher) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.watchers == nil {
-		r.watchers = make(map[*watcher]struct{})
+	if old.HighWater == now.HighWater {
+		return 0
 	}
-	r.watchers[w] = struct{}{}
-}
-
-func (r *replica) unwatch(w *watcher) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.watchers, w)
-}
-
-// wake signals everybody who watches.
-func (r *replica) wake() {
-	r.mu.Lock()
-	if len(r.watchers) == 0 {
-		r.mu.Unlock()
-		return
+	// What the store took last may be above the high watermark: who wakes too early
+	// looks once more than he needs.
+	if news, r.shown = r.arrived-r.shown, r.arrived; news == 0 {
+		return anything
 	}
-	waiting := make([]*watcher, 0, len(r.watchers))
-	for w := range r.watchers {
-		waiting = append(waiting, w)
-	}
-	r.mu.Unlock()
-	for _, w := range waiting {
-		w.signal()
-	}
+	return news
 }

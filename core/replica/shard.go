@@ -99,6 +99,7 @@ type Shard struct {
 	spare    []*replica
 	burst    batchedCalls
 	tails    *tails // of all shards
+	waker    *waker // likewise
 	replicas map[model.Partition]*replica
 	stopping bool
 
@@ -115,7 +116,7 @@ type host interface {
 	unclosed(d *Directory, left unclosed)
 }
 
-func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, h host) *Shard {
+func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, waker *waker, h host) *Shard {
 	s := &Shard{
 		index:    index,
 		cfg:      cfg,
@@ -126,6 +127,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, h h
 		timers:   loop.NewTimers[timerKey](),
 		replicas: make(map[model.Partition]*replica),
 		tails:    tails,
+		waker:    waker,
 	}
 	s.loop = loop.New[Input](s, deps.Clock, 0)
 	return s
@@ -347,6 +349,9 @@ func (s *Shard) stop(now time.Time) {
 // stored takes the answer to an append. What the machine has taken for stored is
 // kept for readers, who do not see it before the view says so.
 func (s *Shard) stored(now time.Time, r *replica, in partition.Input, c *appendCall) {
+	if c.taken {
+		r.arrived += int64(c.bytes)
+	}
 	s.step(now, r, in)
 	if !c.taken || c.first.Gen != r.gen {
 		return

@@ -166,11 +166,11 @@ func runStepped(t *testing.T, seed uint64) string {
 		s.turn()
 	}
 	for p := range int32(2) {
-		got := s.m.Fetch(t.Context(), model.Fetch{Partitions: []model.FetchPartition{{Partition: part(p), MaxBytes: 1 << 20, CurrentEpoch: -1, LastFetchedEpoch: -1}}, MaxBytes: 1 << 20})[0]
+		got := s.m.Fetch(t.Context(), model.Fetch{Partitions: []model.FetchPartition{{Partition: part(p), MaxBytes: 1 << 20, CurrentEpoch: -1, LastFetchedEpoch: -1}}, MaxBytes: 1 << 20}).Partitions[0]
 		if got.Err != nil {
 			t.Fatal(got.Err)
 		}
-		for r, err := range batch.Records(got.Data, 0) {
+		for r, err := range batch.Records(slices.Concat(got.Data...), 0) {
 			if err != nil {
 				t.Fatal(err)
 			}

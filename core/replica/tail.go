@@ -25,6 +25,21 @@ type tailRead struct {
 	next    int64 // offset after the last batch, or the one asked for
 }
 
+// drop lets go of what was read.
+func (t *tailRead) drop() {
+	for _, e := range t.extents {
+		e.release()
+	}
+	t.empty()
+}
+
+// empty forgets what was read.
+func (t *tailRead) empty() {
+	clear(t.parts)
+	clear(t.extents)
+	*t = tailRead{parts: t.parts[:0], extents: t.extents[:0]}
+}
+
 // grow puts a batch behind the others in the last block, if it has room.
 func (t *tail) grow(base, last int64, data []byte) bool {
 	t.mu.Lock()

@@ -88,7 +88,7 @@ func (l *groupLog) Append(ctx context.Context, a model.Append, done func(model.A
 }
 
 // Fetch implements coordinator.Log.
-func (l *groupLog) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
+func (l *groupLog) Fetch(ctx context.Context, f model.Fetch) *model.FetchAnswer {
 	return l.m.Fetch(ctx, f)
 }
 

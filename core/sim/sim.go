@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
@@ -236,13 +237,13 @@ func (s *simulation) fetch(p model.Partition, from int64, maxBytes int) model.Fe
 			Partition: p, Offset: from, LogStart: -1, MaxBytes: maxBytes, CurrentEpoch: model.NoEpoch, LastFetchedEpoch: model.NoEpoch,
 		}},
 		MaxBytes: maxBytes,
-	})[0]
+	}).Partitions[0]
 }
 
 // consume hands what was fetched to the checker and returns the next offset.
 func (s *simulation) consume(p model.Partition, from int64, got model.Fetched) (next int64, values []string) {
 	next = from
-	for r, err := range batch.Records(got.Data, 0) {
+	for r, err := range batch.Records(slices.Concat(got.Data...), 0) {
 		if err != nil {
 			s.check.violate("partition %d: what was fetched at %d is damaged: %v", p.Index, from, err)
 			return next, values
