@@ -27,16 +27,24 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Batch makes one batch of records with these values, without compression, as a
 // producer without an ID sends it.
 func Batch(at time.Time, values ...[]byte) []byte {
-	var records []byte
+	return pack(at, 0, len(values), plainRecords(values))
+}
+
+func plainRecords(values [][]byte) []byte {
+	var out []byte
 	for i, v := range values {
 		r := kmsg.Record{OffsetDelta: int32(i), Value: v}
 		r.Length = int32(len(r.AppendTo(nil)) - 1) // without the length itself, which is one byte while it is 0
-		records = r.AppendTo(records)
+		out = r.AppendTo(out)
 	}
+	return out
+}
+
+func pack(at time.Time, attributes int16, count int, records []byte) []byte {
 	b := kmsg.RecordBatch{
-		Length: int32(batchHeader - batchLengthAt - 4 + len(records)), PartitionLeaderEpoch: -1, Magic: 2,
-		LastOffsetDelta: int32(len(values) - 1), FirstTimestamp: at.UnixMilli(), MaxTimestamp: at.UnixMilli(),
-		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(values)), Records: records,
+		Length: int32(batchHeader - batchLengthAt - 4 + len(records)), PartitionLeaderEpoch: -1, Magic: 2, Attributes: attributes,
+		LastOffsetDelta: int32(count - 1), FirstTimestamp: at.UnixMilli(), MaxTimestamp: at.UnixMilli(),
+		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(count), Records: records,
 	}
 	out := b.AppendTo(nil)
 	seal(out)
@@ -64,16 +72,26 @@ var words = [...]string{"account", "amount", "city", "created", "currency", "cus
 // what producers send at most.
 const BatchBytesMax = 1_000_000
 
-// FullBatch is a batch of records with values of so many bytes, as many as fit.
-func FullBatch(at time.Time, valueBytes int) (batch []byte, records int) {
-	one := len(Batch(at, Value(valueBytes, 0))) - batchHeader
-	const deltas = 4 // a record's offset and time deltas take up to so many bytes more
-	n := max(1, (BatchBytesMax-batchHeader)/(one+deltas))
-	values := make([][]byte, n)
-	for i := range values {
-		values[i] = Value(valueBytes, uint64(i))
+// FullBatch is a batch of records with values of so many bytes, as many as fit before it
+// is compressed.
+func FullBatch(at time.Time, valueBytes, batchBytes int, codec Codec) (batch []byte, records int, err error) {
+	one := len(plainRecords([][]byte{Value(valueBytes, 0)}))
+	const deltas = 2 // a record's offset delta takes up to so many bytes more
+	n := max(1, (batchBytes-batchHeader)/(one+deltas))
+	packed, attributes, err := codec.compress(plainRecords(Values(n, valueBytes)))
+	if err != nil {
+		return nil, 0, err
 	}
-	return Batch(at, values...), n
+	return pack(at, attributes, n, packed), n, nil
+}
+
+// Values are so many, each another.
+func Values(n, valueBytes int) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = Value(valueBytes, uint64(i))
+	}
+	return out
 }
 
 // walk counts the records of whole batches, which must go on at offset next; the last

@@ -22,42 +22,34 @@ const profilePatience = 10 * time.Second
 // written is the folder below the profiles that processes write into.
 const written = "written"
 
-// BrokerdProfiled is Brokerd with one more file laid over its source, which writes
-// profiles of every process into the folder profiles; see Profile.
-func BrokerdProfiled(ctx context.Context, dir, profiles string, args ...string) (*Server, error) {
+// BuildProfiled builds a program of this tree with one more file laid over the source of
+// its main, so that each of its processes writes profiles into a folder: see Profile.
+func BuildProfiled(ctx context.Context, program, pkg, profiles string) error {
 	profiles, err := filepath.Abs(profiles)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.MkdirAll(filepath.Join(profiles, written), 0o755); err != nil {
-		return nil, err
+		return err
 	}
-	source, err := filepath.Abs("cmd/brokerd")
+	source, err := filepath.Abs(pkg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	overlay, file := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "profile.go")
+	overlay, file := program+".overlay.json", program+".profiled.go"
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(source, "profiled.go"): file}})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for path, text := range map[string][]byte{overlay: replace, file: profileSource} {
 		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	program := filepath.Join(dir, "brokerd")
-	if err := build(ctx, program, "-overlay", overlay, "-ldflags", "-X main.profileDir="+filepath.Join(profiles, written), "./cmd/brokerd"); err != nil {
-		return nil, err
-	}
-	s, err := BrokerdFrom(program, dir, args...)
-	if err == nil {
-		s.profiles = profiles
-	}
-	return s, err
+	return build(ctx, program, "-overlay", overlay, "-ldflags", "-X main.profileDir="+filepath.Join(profiles, written), pkg)
 }
 
-// Profile begins a profile of each process of a server that BrokerdProfiled made, and
+// Profile begins a profile of each process of a server that BuildProfiled made, and
 // returns what ends it and says which files there are now: PREFIX-ROLE-PID.cpu, and .allocs, of
 // what was allocated since the process began.
 func (s *Server) Profile(prefix string) (end func() ([]string, error), err error) {
@@ -65,7 +57,7 @@ func (s *Server) Profile(prefix string) (end func() ([]string, error), err error
 	if err != nil {
 		return nil, err
 	}
-	if s.profiles == "" || len(pids) == 0 {
+	if s.Profiles == "" || len(pids) == 0 {
 		return nil, fmt.Errorf("profile %s: it was not built for that, or does not run", s.Name)
 	}
 	for _, pid := range pids {
@@ -84,7 +76,7 @@ func (s *Server) Profile(prefix string) (end func() ([]string, error), err error
 				if err != nil {
 					return nil, err
 				}
-				to := filepath.Join(s.profiles, prefix+"-"+filepath.Base(path))
+				to := filepath.Join(s.Profiles, prefix+"-"+filepath.Base(path))
 				if err := os.Rename(path, to); err != nil {
 					return nil, err
 				}
@@ -102,7 +94,7 @@ func (s *Server) wait(pattern string) (string, error) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		found, err := filepath.Glob(filepath.Join(s.profiles, written, pattern))
+		found, err := filepath.Glob(filepath.Join(s.Profiles, written, pattern))
 		if err != nil || len(found) > 0 {
 			return strings.Join(found, ","), err
 		}

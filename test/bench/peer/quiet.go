@@ -27,7 +27,7 @@ func (s *Server) WaitQuiet(ctx context.Context) error {
 	var last int64
 	since := time.Now()
 	for {
-		now, err := bytesBelow(filepath.Join(s.dir, "data"))
+		now, err := bytesBelow(s.Data())
 		if err != nil {
 			return err
 		}

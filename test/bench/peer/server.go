@@ -18,7 +18,7 @@ import (
 const (
 	startTimeout = 2 * time.Minute
 	stopTimeout  = 30 * time.Second
-	pollEvery    = 10 * time.Millisecond
+	pollEvery    = 2 * time.Millisecond
 	// The ports of servers: below those that kernels give to outgoing connections.
 	portMin, portMax = 10_000, 30_000
 )
@@ -29,20 +29,20 @@ type Server struct {
 	Name string
 	Addr string   // of its listener
 	Env  []string // name=value, over this process's own
-	argv []string
-	dir  string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it was reaped
-	err  error         // how it ended, once done is closed
-
-	profiles string // where it writes them, if it was built for that
+	// Profiles is the folder that BuildProfiled was told, if the program is from there.
+	Profiles string
+	argv     []string
+	dir      string
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when it was reaped
+	err      error         // how it ended, once done is closed
 }
 
 // Brokerd makes a broker of this tree with its data below dir; args come after those of
 // `brokerd dev`. Nothing is started.
 func Brokerd(ctx context.Context, dir string, args ...string) (*Server, error) {
 	program := filepath.Join(dir, "brokerd")
-	if err := build(ctx, program, "github.com/brokerd/brokerd/cmd/brokerd"); err != nil {
+	if err := Build(ctx, program, "./cmd/brokerd"); err != nil {
 		return nil, err
 	}
 	return BrokerdFrom(program, dir, args...)
@@ -58,10 +58,13 @@ func BrokerdFrom(program, dir string, args ...string) (*Server, error) {
 	return &Server{Name: "brokerd", Addr: loopback(port), argv: argv, dir: dir}, nil
 }
 
+// Build builds a program of this tree, which is the working directory.
+func Build(ctx context.Context, program, pkg string) error { return build(ctx, program, pkg) }
+
 func build(ctx context.Context, program string, args ...string) error {
 	argv := append([]string{"build", "-o", program}, args...)
 	if out, err := exec.CommandContext(ctx, "go", argv...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build brokerd (run this from the top of the tree): %w\n%s", err, out)
+		return fmt.Errorf("build %s (run this from the top of the tree): %w\n%s", args[len(args)-1], err, out)
 	}
 	return nil
 }
@@ -185,6 +188,15 @@ func (s *Server) Stop() error {
 		return fmt.Errorf("%s did not end within %s of SIGTERM", s.Name, stopTimeout)
 	}
 }
+
+// Running reports whether it was started and not ended by Kill or Stop.
+func (s *Server) Running() bool { return s.done != nil }
+
+// Data is the folder of what it keeps.
+func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
+
+// Remove removes all that it has on disk; it must not run.
+func (s *Server) Remove() error { return os.RemoveAll(s.dir) }
 
 func (s *Server) outputPath() string { return filepath.Join(s.dir, s.Name+".out") }
 

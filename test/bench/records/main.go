@@ -17,10 +17,13 @@ type options struct {
 	rounds int
 	round  time.Duration
 	volume int64 // bytes of a round of batches, and of what is consumed
+	killed int64 // bytes of log of the server that is killed
 	warm   int64
-	kafka  bool
-	force  bool
-	dir    string
+	// clients send full batches and consume.
+	clients []string
+	kafka   bool
+	force   bool
+	dir     string
 
 	producers, inFlight, consumers int
 
@@ -28,6 +31,12 @@ type options struct {
 	args, env       []string
 	profiles        string
 }
+
+// The clients of rows with full batches.
+const (
+	raw   = "raw"   // package load's own
+	franz = "franz" // franz-go
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -46,6 +55,8 @@ func parse(args []string) (options, error) {
 	var names, warm, brokerdArgs string
 	f.StringVar(&names, "rows", "", "rows to run, separated by commas (default: all; see -list)")
 	list := f.Bool("list", false, "print the names of all rows")
+	clients := f.String("clients", raw+","+franz, "clients that send full batches and consume")
+	killed := f.Int64("killed", killedBytes>>20, "MiB of log in the row start-killed")
 	f.IntVar(&o.rounds, "rounds", 5, "alternations, after one that is not counted")
 	f.Float64Var(&seconds, "seconds", 3, "length of a round, where it is not bounded by -volume")
 	volume := f.Int64("volume", 1536, "MiB of a round of full batches, and of what is consumed")
@@ -70,14 +81,24 @@ func parse(args []string) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
+	o.args = strings.Fields(brokerdArgs)
+	o.round, o.volume, o.killed = time.Duration(seconds*float64(time.Second)), *volume<<20, *killed<<20
+	o.clients = strings.Split(*clients, ",")
+	for _, c := range o.clients {
+		if c != raw && c != franz {
+			return o, fmt.Errorf("client %q: %s and %s are known", c, raw, franz)
+		}
+	}
 	if *list {
-		for _, r := range rows(o) {
-			fmt.Printf("%-16s %s\n", r.name, r.title)
+		all, err := rows(o)
+		if err != nil {
+			return o, err
+		}
+		for _, r := range all {
+			fmt.Printf("%-20s %s\n", r.name, r.title)
 		}
 		return o, flag.ErrHelp
 	}
-	o.args = strings.Fields(brokerdArgs)
-	o.round, o.volume = time.Duration(seconds*float64(time.Second)), *volume<<20
 	if names != "" {
 		o.rows = strings.Split(names, ",")
 	}
@@ -102,7 +123,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(rows(o), o.rows)
+	all, err := rows(o)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(all, o.rows)
 	if err != nil {
 		return err
 	}
@@ -111,7 +136,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{o: o, dir: dir, servers: make(map[role]*started)}
+	b := &bench{o: o, dir: dir, servers: make(map[role]*started), built: make(map[string]string)}
 	defer b.close()
 	if err := b.warmMemory(); err != nil {
 		return err

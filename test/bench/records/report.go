@@ -29,6 +29,9 @@ func (r *report) add(w *row, sides []*side) {
 		second, ratio := "", ""
 		if len(sides) > 1 {
 			second = spreadOf(sides[1].values[i]).text(number)
+			if sides[1].label != "" {
+				second = sides[1].label + ": " + second
+			}
 			if !m.plain {
 				ratio = spreadOf(ratios(sides[0].values[i], sides[1].values[i])).text(ratioText)
 			}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/load"
-	"github.com/brokerd/brokerd/test/bench/peer"
 	"github.com/brokerd/brokerd/test/bench/rpc"
 )
 
@@ -23,11 +22,21 @@ type row struct {
 	durability string
 	sides      []sideSpec
 	metrics    []metric
-	// before and after are of each round, and not measured; either may be nil.
-	before, after func(ctx context.Context, s *side) error
-	run           func(ctx context.Context, s *side) (load.Result, error)
-	// once is before the first round of a side.
-	once func(ctx context.Context, s *side) error
+	// fresh rows have servers of their own, which they start themselves; else they are
+	// those of other rows, and run.
+	fresh bool
+	// cold rows are about a server that has just started: no JVM is waited for.
+	cold bool
+	// extra rows run only when they are named.
+	extra bool
+
+	// once is before the first round of a side, last after the last one of all; before and
+	// after are of each round. None of them is measured, and all but run may be nil.
+	once   func(ctx context.Context, b *bench, s *side) error
+	before func(ctx context.Context, b *bench, s *side) error
+	run    func(ctx context.Context, s *side) (measured, error)
+	after  func(ctx context.Context, s *side) error
+	last   func(ctx context.Context, s *side) error
 }
 
 // sideSpec is a side before its server runs.
@@ -41,19 +50,18 @@ type sideSpec struct {
 // side is a server in a row.
 type side struct {
 	sideSpec
-	server *peer.Server
-	conn   *rpc.Conn
-	topics *int // made on this server, for their names
-	topic  rpc.Topic
-	ends   []int64
+	*started
+	topic rpc.Topic
+	ends  []int64
+	idle  int64  // RSS before the load, of rows about memory
+	image string // folder of data that each round begins with
 
-	values    [][]float64 // of each metric, in each counted round
-	compiling []float64   // processors that the JVM's compiler took
+	values [][]float64 // of each metric, in each counted round
 }
 
-func (s *side) createTopic(ctx context.Context) (err error) {
-	*s.topics++
-	s.topic, err = s.conn.CreateTopic(ctx, fmt.Sprintf("bench-%d", *s.topics), s.partitions, s.settings...)
+func (s *side) makeTopic(ctx context.Context) (err error) {
+	s.topics++
+	s.topic, err = s.conn.CreateTopic(ctx, fmt.Sprintf("bench-%d", s.topics), s.partitions, s.settings...)
 	return err
 }
 
@@ -63,16 +71,19 @@ func (s *side) deleteTopic(ctx context.Context) error {
 	if err := s.conn.DeleteTopic(s.topic); err != nil {
 		return err
 	}
-	return s.server.WaitQuiet(ctx)
+	return s.WaitQuiet(ctx)
 }
+
+func newTopic(ctx context.Context, _ *bench, s *side) error { return s.makeTopic(ctx) }
+
+func dropTopic(ctx context.Context, s *side) error { return s.deleteTopic(ctx) }
 
 // measured is a round.
 type measured struct {
 	load.Result
-	cpu time.Duration
-	rss int64
-	// rssBefore is from before the round.
-	rssBefore int64
+	cpu         time.Duration
+	idle, added int64 // RSS before a load, and what it added; of rows about memory
+	rss         int64 // at the end, or the most
 }
 
 // metric is one number of a round.
@@ -89,7 +100,11 @@ var (
 	rate       = metric{name: "requests/s", of: func(m measured) float64 { return float64(m.Requests) / m.Elapsed.Seconds() }}
 	requestCPU = metric{name: "server CPU, µs a request", of: func(m measured) float64 { return micros(m.cpu) / float64(m.Requests) }}
 	bandwidth  = metric{name: "MB/s", plain: true, of: func(m measured) float64 { return float64(m.Bytes) / 1e6 / m.Elapsed.Seconds() }}
-	rss        = metric{name: "RSS, MiB", plain: true, of: func(m measured) float64 { return float64(m.rss) / (1 << 20) }}
+	rss        = metric{name: "RSS, MiB", plain: true, of: func(m measured) float64 { return mebibytes(m.rss) }}
+	idleRSS    = metric{name: "RSS idle, MiB", of: func(m measured) float64 { return mebibytes(m.idle) }}
+	loadedRSS  = metric{name: "RSS loaded, the most, MiB", of: func(m measured) float64 { return mebibytes(m.rss) }}
+	addedRSS   = metric{name: "RSS added, MiB", plain: true, of: func(m measured) float64 { return mebibytes(m.added) }}
+	seconds    = metric{name: "s", of: func(m measured) float64 { return m.Elapsed.Seconds() }}
 )
 
 func latency(p float64) metric {
@@ -97,3 +112,5 @@ func latency(p float64) metric {
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }

@@ -36,7 +36,16 @@ func Dial(ctx context.Context, addr string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{c: c, in: bufio.NewReaderSize(c, 64<<10), form: kmsg.NewRequestFormatter(kmsg.FormatterClientID(ClientID))}, nil
+	return New(c, bufferBytes), nil
+}
+
+// bufferBytes is for what comes in by Dial's connections.
+const bufferBytes = 64 << 10
+
+// New makes one of a connection, which becomes its own, with a buffer of its own for what
+// comes in.
+func New(c net.Conn, buffer int) *Conn {
+	return &Conn{c: c, in: bufio.NewReaderSize(c, buffer), form: kmsg.NewRequestFormatter(kmsg.FormatterClientID(ClientID))}
 }
 
 // Close closes the connection; an exchange under way fails.

@@ -12,7 +12,7 @@ import (
 const (
 	// Patience is how long one answer, and a topic that is being made, are waited for.
 	Patience = 3 * time.Minute
-	soon     = 10 * time.Millisecond
+	soon     = 2 * time.Millisecond
 )
 
 // Topic is one topic that all partitions of are served.
@@ -33,14 +33,21 @@ func (c *Conn) CreateTopic(ctx context.Context, name string, partitions int, set
 		rt.Configs = append(rt.Configs, kmsg.CreateTopicsRequestTopicConfig{Name: settings[i], Value: &settings[i+1]})
 	}
 	req.Topics = append(req.Topics, rt)
-	resp, err := Ask[*kmsg.CreateTopicsResponse](c, req, Patience)
+	t := Topic{Name: name, Partitions: partitions}
+	err := c.Retry(ctx, func() error {
+		resp, err := Ask[*kmsg.CreateTopicsResponse](c, req, Patience)
+		if err != nil {
+			return err
+		}
+		if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
+			return fmt.Errorf("create topic %s: %w", name, err)
+		}
+		t.ID = resp.Topics[0].TopicID
+		return nil
+	})
 	if err != nil {
-		return Topic{}, err
+		return t, err
 	}
-	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
-		return Topic{}, fmt.Errorf("create topic %s: %w", name, err)
-	}
-	t := Topic{Name: name, ID: resp.Topics[0].TopicID, Partitions: partitions}
 	return t, c.Retry(ctx, func() error {
 		_, err := c.EndOffsets(t)
 		return err
@@ -115,4 +122,39 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// ProduceAll has the batch acknowledged in every partition, however long it takes until
+// they are served.
+func (c *Conn) ProduceAll(ctx context.Context, t Topic, batch []byte) error {
+	left := make([]int32, t.Partitions)
+	for p := range left {
+		left[p] = int32(p)
+	}
+	return c.Retry(ctx, func() error {
+		req := kmsg.NewPtrProduceRequest()
+		req.Version, req.Acks, req.TimeoutMillis = 13, -1, int32(Patience.Milliseconds())
+		rt := kmsg.NewProduceRequestTopic()
+		rt.Topic, rt.TopicID = t.Name, t.ID
+		for _, p := range left {
+			rp := kmsg.NewProduceRequestTopicPartition()
+			rp.Partition, rp.Records = p, batch
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, rt)
+		resp, err := Ask[*kmsg.ProduceResponse](c, req, Patience)
+		if err != nil {
+			return err
+		}
+		left = left[:0]
+		var failed error
+		for _, rt := range resp.Topics {
+			for _, rp := range rt.Partitions {
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+					left, failed = append(left, rp.Partition), err
+				}
+			}
+		}
+		return failed
+	})
 }
