@@ -24,9 +24,6 @@ type Config struct {
 	MaxConnections int
 	// MaxInFlight is how many requests of one connection may be without reply.
 	MaxInFlight int
-	// MaxUnsentBytes is how much may wait to be sent on a connection before no
-	// further request of it is begun.
-	MaxUnsentBytes int64
 	// SocketBytes is the kernel's buffer of each connection and direction. What it
 	// takes of a reply counts as sent, so that it is kept small; 0 leaves it to the
 	// kernel, for long fat networks.
@@ -51,7 +48,6 @@ func DefaultConfig() Config {
 		MaxRequestBytes: 100 << 20,
 		MaxConnections:  8192,
 		MaxInFlight:     16,
-		MaxUnsentBytes:  1 << 20,
 		SocketBytes:     128 << 10,
 		IdleTimeout:     10 * time.Minute,
 		FrameTimeout:    30 * time.Second,
@@ -84,7 +80,6 @@ func (c Config) Validate() error {
 		{"maximum request bytes", int64(c.MaxRequestBytes)},
 		{"maximum connections", int64(c.MaxConnections)},
 		{"maximum in flight", int64(c.MaxInFlight)},
-		{"maximum unsent bytes", c.MaxUnsentBytes},
 		{"idle timeout", int64(c.IdleTimeout)},
 		{"frame timeout", int64(c.FrameTimeout)},
 		{"write timeout", int64(c.WriteTimeout)},

@@ -1,14 +1,10 @@
 package server
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -16,24 +12,23 @@ import (
 	"github.com/brokerd/brokerd/core/wire"
 )
 
-const readBufferBytes = 4 << 10
-
-// conn is one connection: a reader, a writer, and an answer for each request in
-// between.
+// conn is one connection: a goroutine that reads its requests and begins them, and,
+// while it is needed, one that asks for their answers and sends them.
 type conn struct {
 	srv    *Server
 	nc     net.Conn
-	in     *bufio.Reader // the reader's
 	remote string
 	from   wire.Peer
+	in     input  // the reader's
+	client string // the reader's: the last client ID that came
+	// unasked, which is the reader's, says that it has begun requests that it is to
+	// ask for their answers before it waits for anything.
+	unasked bool
 
-	// replies are in the order of their requests. It has room for every request
-	// in flight, so that the reader never waits for it.
-	replies chan *reply
-
-	mu   sync.Mutex
-	cond sync.Cond // of mu; signalled when the reader may go on
-	own  int64     // free bytes of the connection's own memory
+	mu      sync.Mutex
+	mayRead sync.Cond // of mu: there is room for another request
+	mayAsk  sync.Cond // of mu: the first of the queue is to be asked for its answer
+	own     int64     // free bytes of the connection's own memory
 
 	failed   bool // closed at once, without sending what waits
 	ended    bool // its last reply was sent
@@ -43,21 +38,19 @@ type conn struct {
 	cancel   context.CancelFunc // ends answers and waits
 	stopRead context.CancelFunc // ends the reader's wait for memory
 
-	frame struct {
-		held    hold // of the request being read
-		missing int  // its bytes that there is no room for yet
-		moved   time.Time
-		queued  bool // it waits for memory
-	}
-	inFlight   int   // requests begun and not yet replied to
-	fetches    int   // of them Fetch
-	lastFetch  int   // bytes of the last reply to a Fetch
-	fetching   *room // of the Fetch that is being answered
-	unsent     int64
-	unsentHeld hold  // of it
-	moved      int64 // bytes of requests that were answered, and of their replies
-	sending    bool
-	sendMoved  time.Time
+	queue    queue // requests that were begun, and whose answers were not asked for
+	asking   bool  // somebody asks for answers and sends them: the reader or the writer
+	writer   bool  // there is one
+	last     bool  // the reader has ended: nothing comes to the queue any more
+	inFlight int   // requests begun and not yet replied to
+	begun    int   // how many ever
+
+	frame     partial
+	sending   sending
+	lastFetch int    // bytes of the last reply to a Fetch
+	fetching  *reply // whose records are being read
+	moved     int64  // bytes of requests that were answered, and of their replies
+	idle      idle
 }
 
 func newConn(s *Server, listener string, nc net.Conn) *conn {
@@ -67,13 +60,13 @@ func newConn(s *Server, listener string, nc net.Conn) *conn {
 		host = remote
 	}
 	c := &conn{
-		srv: s, nc: nc, in: bufio.NewReaderSize(nc, readBufferBytes), remote: remote,
-		from:    wire.Peer{Listener: listener, Host: host, Principal: security.Anonymous},
-		replies: make(chan *reply, s.cfg.MaxInFlight),
-		own:     ownBytes,
-		cancel:  func() {}, stopRead: func() {},
+		srv: s, nc: nc, remote: remote,
+		from:   wire.Peer{Listener: listener, Host: host, Principal: security.Anonymous},
+		own:    ownBytes,
+		cancel: func() {}, stopRead: func() {},
 	}
-	c.cond.L = &c.mu
+	c.mayRead.L, c.mayAsk.L = &c.mu, &c.mu
+	c.in.init(nc, &s.buffers)
 	return c
 }
 
@@ -94,9 +87,15 @@ func (c *conn) run(serve context.Context) {
 	c.mu.Unlock()
 
 	var wg sync.WaitGroup
-	wg.Go(c.write)
 	c.read(ctx, reading, &wg)
-	close(c.replies)
+	c.in.letGo()
+	c.mu.Lock()
+	c.last = true
+	if c.queue.first != nil {
+		c.needWriterLocked(ctx, &wg)
+	}
+	c.mayAsk.Signal()
+	c.mu.Unlock()
 	wg.Wait()
 	c.linger()
 	_ = c.nc.Close() // fail may have closed it before
@@ -111,8 +110,11 @@ func (c *conn) end(reason CloseReason, why error) {
 	c.ended = true
 	c.endLocked(reason, why)
 	c.cancel()
-	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // fails only where it is closed
+	_ = c.nc.SetReadDeadline(longAgo()) // fails only where it is closed
 }
+
+// longAgo is a deadline that interrupts at once.
+func longAgo() time.Time { return time.Unix(1, 0) }
 
 // lingerMax bounds how long a client may take to close in its turn.
 const lingerMax = time.Second
@@ -179,7 +181,8 @@ func (c *conn) endLocked(reason CloseReason, why error) {
 	}
 	c.draining = true
 	c.stopRead()
-	c.cond.Broadcast()
+	c.mayRead.Signal()
+	c.mayAsk.Signal()
 }
 
 // drain is finish for a reader that may be waiting for the client.
@@ -187,90 +190,18 @@ func (c *conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.endLocked(ClosedByShutdown, nil)
-	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // fails only where it is closed
-}
-
-// deadline sets the time until which the client has to send something.
-func (c *conn) deadline(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.draining {
-		_ = c.nc.SetReadDeadline(time.Now().Add(d)) // fails only where it is closed
-	}
-}
-
-// read frames requests and begins them, until the connection ends.
-func (c *conn) read(ctx, reading context.Context, wg *sync.WaitGroup) {
-	for c.mayRead() {
-		frame, held, err := c.readFrame(reading)
-		if err != nil {
-			c.release(held)
-			c.readFailed(err)
-			return
-		}
-		header, body, err := c.srv.flexible.parseHeader(frame)
-		if err != nil {
-			c.release(held)
-			c.finish(ClosedProtocol, err)
-			return
-		}
-		if !c.mayBegin(header.Key) {
-			c.release(held)
-			return
-		}
-		r := &reply{header: header, bytesIn: len(frame) + sizeBytes, since: time.Now(), made: make(chan struct{}), ready: make(chan struct{})}
-		call := wire.Call{Header: header, Body: body, From: c.from, Turn: r}
-		if header.Key == keyFetch {
-			call.Room = c.newRoom(r)
-		}
-		c.begin(ctx, r, call, held, wg)
-	}
-}
-
-// mayRead waits until there is room for another request. False: read no more.
-func (c *conn) mayRead() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for !c.draining && (c.inFlight >= c.srv.cfg.MaxInFlight || c.unsent > c.srv.cfg.MaxUnsentBytes) {
-		c.cond.Wait()
-	}
-	return !c.draining
-}
-
-// mayBegin waits until a Fetch is the connection's only one, and counts the
-// request. False: begin no more.
-func (c *conn) mayBegin(key int16) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for !c.draining && key == keyFetch && c.fetches > 0 {
-		c.cond.Wait()
-	}
-	if c.draining {
-		return false
-	}
-	c.inFlight++
-	if key == keyFetch {
-		c.fetches++
-	}
-	return true
+	_ = c.nc.SetReadDeadline(longAgo()) // fails only where it is closed
 }
 
 // errProtocol: what came can't be a request, or is one that can't be served.
 var errProtocol = errors.New("not a request")
 
-// errIdle: nothing came in time, between two requests.
-var errIdle = errors.New("no request came in time")
-
 func (c *conn) readFailed(err error) {
 	switch {
-	case errors.Is(err, errProtocol):
+	case errors.Is(err, errProtocol), errors.Is(err, errHeader):
 		c.finish(ClosedProtocol, err)
-	case errors.Is(err, errIdle):
-		c.fail(ClosedIdle, err)
-	case c.isDraining(): // deadline or memory wait ended by drain
+	case errors.Is(err, errDraining), c.isDraining(): // a read or a wait for memory that drain has ended
 		c.finish(ClosedByShutdown, nil)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.fail(ClosedSlow, err)
 	default:
 		c.fail(ClosedByClient, err)
 	}
@@ -280,102 +211,4 @@ func (c *conn) isDraining() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.draining
-}
-
-// readFrame reads one request. Its memory is in the hold, also with an error.
-func (c *conn) readFrame(ctx context.Context) (frame []byte, held hold, err error) {
-	if err := c.awaitFrame(); err != nil {
-		return nil, held, err
-	}
-	if c.in.Buffered() < sizeBytes {
-		c.deadline(c.srv.cfg.FrameTimeout)
-	}
-	var prefix [sizeBytes]byte
-	if _, err := io.ReadFull(c.in, prefix[:]); err != nil {
-		return nil, held, fmt.Errorf("read size of request: %w", err)
-	}
-	size := int(int32(binary.BigEndian.Uint32(prefix[:])))
-	if size < minHeaderBytes || size > int(c.srv.cfg.MaxRequestBytes) {
-		return nil, held, fmt.Errorf("%w: size %d, from %d to %d are served", errProtocol, size, minHeaderBytes, c.srv.cfg.MaxRequestBytes)
-	}
-	defer c.frameHeld(hold{}, 0)
-	for have, step := 0, firstStep(size); ; step = nextStep(size, step) {
-		next, err := c.holdFrame(ctx, int64(step))
-		if err != nil {
-			return nil, held, fmt.Errorf("memory for a request of %d bytes: %w", size, err)
-		}
-		grown := make([]byte, step)
-		copy(grown, frame)
-		c.release(held)
-		frame, held = grown, next
-		c.frameHeld(held, size-step)
-		if err := c.readInto(frame[have:]); err != nil {
-			return nil, held, fmt.Errorf("read request of %d bytes: %w", size, err)
-		}
-		if have = step; have == size {
-			return frame, held, nil
-		}
-	}
-}
-
-// awaitFrame waits for the first byte of a request. A connection that waits for
-// replies is not idle.
-func (c *conn) awaitFrame() error {
-	for {
-		c.deadline(c.srv.cfg.IdleTimeout)
-		_, err := c.in.Peek(1)
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return err
-		}
-		c.mu.Lock()
-		busy, draining := c.inFlight > 0, c.draining
-		c.mu.Unlock()
-		switch {
-		case draining:
-			return err
-		case !busy:
-			return errIdle
-		}
-	}
-}
-
-// readInto fills b, as long as the client moves on.
-func (c *conn) readInto(b []byte) error {
-	moved := 0
-	if c.in.Buffered() < len(b) {
-		c.frameMoved()
-	}
-	for len(b) > 0 {
-		n, err := c.in.Read(b)
-		b, moved = b[n:], moved+n
-		if err != nil && len(b) > 0 {
-			return err
-		}
-		if moved >= progressBytes {
-			moved = 0
-			c.frameMoved()
-		}
-	}
-	return nil
-}
-
-func (c *conn) frameMoved() {
-	c.deadline(c.srv.cfg.FrameTimeout)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frame.moved = time.Now()
-}
-
-func (c *conn) frameHeld(h hold, missing int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frame.held, c.frame.missing = h, missing
-	c.frame.moved = time.Now()
-}
-
-func (c *conn) frameQueued(queued bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frame.queued = queued
-	c.frame.moved = time.Now()
 }

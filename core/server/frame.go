@@ -23,9 +23,11 @@ const (
 	sizeBytes        = 4
 	minHeaderBytes   = 10
 	correlationBytes = 4
+	headBytesMax     = sizeBytes + correlationBytes + 1 // of a response
 )
 
 const (
+	keyProduce     = 0
 	keyFetch       = 1
 	keyApiVersions = 18
 )
@@ -59,8 +61,9 @@ func (f flexibility) of(key, version int16) bool {
 	return key >= 0 && int(key) < len(f) && f[key] >= 0 && version >= f[key]
 }
 
-// parseHeader splits a frame into header and body. The body is part of frame.
-func (f flexibility) parseHeader(frame []byte) (wire.Header, []byte, error) {
+// parseHeader splits a frame into header and body. The body is part of frame. client
+// is the last client ID of the connection, which most often comes again.
+func (f flexibility) parseHeader(frame []byte, client string) (wire.Header, []byte, error) {
 	if len(frame) < minHeaderBytes {
 		return wire.Header{}, nil, fmt.Errorf("%w: %d bytes", errHeader, len(frame))
 	}
@@ -74,7 +77,10 @@ func (f flexibility) parseHeader(frame []byte) (wire.Header, []byte, error) {
 		return h, nil, fmt.Errorf("%w: client ID of %d bytes in %d", errHeader, n, len(rest))
 	}
 	if n > 0 {
-		h.ClientID, rest = string(rest[:n]), rest[n:]
+		if h.ClientID = client; string(rest[:n]) != client {
+			h.ClientID = string(rest[:n])
+		}
+		rest = rest[n:]
 	}
 	if !f.of(h.Key, h.Version) {
 		return h, rest, nil
@@ -104,37 +110,15 @@ func skipTags(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendReply encodes a whole frame. The response's version is set.
-func appendReply(dst []byte, correlationID int32, r kmsg.Response) []byte {
-	start := len(dst)
+// appendHeader appends the header of a response, with room for the frame's size
+// before it.
+func appendHeader(dst []byte, correlationID int32, tagged bool) []byte {
 	dst = append(dst, 0, 0, 0, 0)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(correlationID))
-	if r.IsFlexible() && r.Key() != keyApiVersions {
+	if tagged {
 		dst = append(dst, 0)
 	}
-	dst = r.AppendTo(dst)
-	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-sizeBytes))
 	return dst
-}
-
-// sizeOf estimates a reply that may be large, from above; 0 where replies are
-// small. It lets memory be asked for before it is used.
-func sizeOf(r kmsg.Response) int64 {
-	fetch, ok := r.(*kmsg.FetchResponse)
-	if !ok {
-		return 0
-	}
-	const fixed, eachTopic, eachPartition, eachAborted = 64, 48, 128, 24
-	n := int64(fixed)
-	for i := range fetch.Topics {
-		t := &fetch.Topics[i]
-		n += eachTopic + int64(len(t.Topic))
-		for j := range t.Partitions {
-			p := &t.Partitions[j]
-			n += eachPartition + int64(len(p.RecordBatches)) + eachAborted*int64(len(p.AbortedTransactions))
-		}
-	}
-	return n
 }
 
 // A frame is made room for in steps. The last step is the frame's size, and each

@@ -74,7 +74,7 @@ func reference(s *Server, data []byte) (calls []wire.Call) {
 		if n < minHeaderBytes || n > int64(s.cfg.MaxRequestBytes) || int64(len(data)-sizeBytes) < n {
 			return calls
 		}
-		h, body, err := s.flexible.parseHeader(data[sizeBytes : sizeBytes+n])
+		h, body, err := s.flexible.parseHeader(data[sizeBytes:sizeBytes+n], "tester")
 		if err != nil {
 			return calls
 		}
@@ -145,9 +145,10 @@ func TestSizeOf(t *testing.T) {
 			}
 			resp.Topics = append(resp.Topics, topic)
 		}
-		got := int64(len(appendReply(nil, 1, resp)))
-		if est := sizeOf(resp); est < got || est > 2*got+1000 {
-			t.Fatalf("estimated %d, took %d", est, got)
+		appended, spliced := recordsOf(resp, resp.Version).Size()
+		got := len(resp.AppendTo(nil))
+		if appended < got || appended > 2*got+1000 || spliced != 0 {
+			t.Fatalf("estimated %d and %d, took %d", appended, spliced, got)
 		}
 	})
 }

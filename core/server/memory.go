@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// ownBytes is what a connection may hold without asking: a request and a
-	// reply of ordinary size.
-	ownBytes = 8 << 10
+	// ownBytes is what a connection may hold of requests without asking, beside the
+	// buffers that it reads and sends small ones with.
+	ownBytes = 4 << 10
 	// connectionBytes is taken from the budget when a connection opens.
-	connectionBytes = ownBytes + readBufferBytes
+	connectionBytes = ownBytes + readBufferBytes + sendBufferBytes
 	// progressBytes is how much a request or reply has to move on to count as
 	// moving at all.
 	progressBytes = 16 << 10
@@ -26,6 +26,9 @@ const (
 	// connectionsShare is the part of the budget that connections take at most by
 	// being open.
 	connectionsShare = 3
+	// plenty: while no more than this part of the shared memory is taken, large
+	// requests of tried connections are not read in steps.
+	plenty = 2
 	// patience is how many stall timeouts the line may stand still before
 	// requests that block each other are broken up.
 	patience = 2
@@ -308,6 +311,16 @@ func (c *conn) release(h hold) {
 	}
 }
 
+// mayHaveAll says whether a request of n bytes is given all of its memory at once: to
+// tried connections, while there is plenty.
+func (c *conn) mayHaveAll(n int64) bool {
+	c.mu.Lock()
+	tried := c.moved >= n
+	c.mu.Unlock()
+	shared := c.srv.pool.shared
+	return tried && shared.Used()+n <= shared.Total()/plenty
+}
+
 // holdFrame takes n bytes for the request that is being read, waiting in line.
 func (c *conn) holdFrame(ctx context.Context, n int64) (hold, error) {
 	h, taken := c.ask(n)
@@ -342,7 +355,7 @@ func (c *conn) holdReply(ctx context.Context, n int64) (hold, error) {
 // standing is how a connection stands while memory is short.
 type standing struct {
 	stalled hold // of a request or reply that doesn't move
-	queued  hold // of a request that waits for more, or replies behind one not made yet
+	queued  hold // of a request that waits for more
 	missing int  // bytes of such a request that are still to come
 	closing hold // about to be released
 }
@@ -351,8 +364,9 @@ func (c *conn) standing(now time.Time, stall time.Duration) standing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed {
-		return standing{closing: c.frame.held.plus(c.unsentHeld)}
+		return standing{closing: c.frame.held.plus(c.sending.held)}
 	}
+	c.watchSendingLocked(now)
 	var st standing
 	switch {
 	case c.frame.queued:
@@ -360,11 +374,8 @@ func (c *conn) standing(now time.Time, stall time.Duration) standing {
 	case now.Sub(c.frame.moved) >= stall:
 		st.stalled = c.frame.held
 	}
-	switch {
-	case !c.sending:
-		st.queued = st.queued.plus(c.unsentHeld)
-	case now.Sub(c.sendMoved) >= stall:
-		st.stalled = st.stalled.plus(c.unsentHeld)
+	if c.sending.on && now.Sub(c.sending.moved) >= stall {
+		st.stalled = st.stalled.plus(c.sending.held)
 	}
 	return st
 }

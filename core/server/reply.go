@@ -2,66 +2,149 @@ package server
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"net"
-	"os"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/core/wire"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Replies are sent together, up to so many and so many bytes.
-const (
-	sendRepliesMax = 64
-	sendBytesMax   = 256 << 10
-)
-
-// reply is one request from its beginning until its reply is sent. What is
-// below made is the answer's until made is closed, then the writer's.
+// reply is one request from its beginning until its reply is sent. Then it is used
+// for another.
 type reply struct {
+	conn    *conn
 	header  wire.Header
 	bytesIn int
-	since   time.Time
+	since   time.Time // the last byte of the request came
+	request hold      // memory of the request
+	answer  wire.Answer
+	room    room // of a Fetch
 
-	later bool // the answer is asked for when ready is closed
-	ready chan struct{}
+	later bool   // the answer is not asked for before it is ready; set in Begin
+	ready bool   // it does not wait; guarded by conn.mu
+	next  *reply // in the queue, or of those that are asked
 
-	made  chan struct{}
-	body  wire.Body   // of frame, or nil
-	frame net.Buffers // its parts; none sends nothing
-	size  int         // of frame in bytes
-	held  hold        // memory of frame, and of what it is made from
+	spare      []byte // of spareBytes, or nil; the body of a small request
+	lendsSpare bool   // it is in use
+
+	// What is below is the asker's.
+	body  wire.Body // or nil
+	size  int       // of the frame in bytes; 0 sends nothing
+	held  hold      // memory of the frame, and of what it is made from
+	spent bool      // nobody uses the request's body
 	close bool
 	why   error // of close
+	stray bool  // somebody may still know it, so that it is not used again
 }
 
-// begin hands a request to the handler and starts its answer.
-func (c *conn) begin(ctx context.Context, r *reply, call wire.Call, held hold, wg *sync.WaitGroup) {
-	c.replies <- r
-	var answer wire.Answer
-	if !c.guard(call.Header, func() { answer = c.srv.handler.Begin(ctx, call) }) || answer == nil {
-		c.release(held)
-		c.fail(ClosedByHandler, errors.New("the request was not begun"))
-		close(r.made)
+var _ wire.Turn = (*reply)(nil)
+
+func newReplies() sync.Pool { return sync.Pool{New: func() any { return &reply{} }} }
+
+// spareRoom is where the body of a small request goes.
+func (r *reply) spareRoom() []byte {
+	if r.spare == nil {
+		r.spare = make([]byte, 0, spareBytes)
+	}
+	return r.spare[:0]
+}
+
+// letGo makes the object ready for another request, if nobody knows it any more.
+func (s *Server) letGo(r *reply) {
+	if r.stray {
 		return
 	}
-	wg.Go(func() {
-		defer close(r.made)
-		if r.later {
-			select {
-			case <-r.ready:
-			case <-ctx.Done():
-			}
-		}
-		c.guard(r.header, func() { c.make(ctx, r, answer, held) })
-	})
+	spare := r.spare
+	if r.lendsSpare && !r.spent {
+		spare = nil
+	}
+	*r = reply{spare: spare}
+	s.replies.Put(r)
 }
+
+// Later implements wire.Turn.
+func (r *reply) Later() { r.later = true }
+
+// Ready implements wire.Turn.
+func (r *reply) Ready() {
+	c := r.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.ready = true
+	if c.queue.first == r && !c.asking {
+		c.mayAsk.Signal()
+	}
+}
+
+// queue has requests in their order.
+type queue struct{ first, last *reply }
+
+func (q *queue) push(r *reply) {
+	if q.first == nil {
+		q.first = r
+	} else {
+		q.last.next = r
+	}
+	q.last = r
+}
+
+// takeReady takes the first ones, as far as their answers are ready.
+func (q *queue) takeReady() (first *reply) {
+	var last *reply
+	for r := q.first; r != nil && r.ready; r = r.next {
+		last = r
+	}
+	return q.takeUntil(last)
+}
+
+// takeAll takes all. The Turn of some may still be called.
+func (q *queue) takeAll() (first *reply) {
+	for r := q.first; r != nil; r = r.next {
+		r.stray = r.stray || (r.later && !r.ready)
+	}
+	return q.takeUntil(q.last)
+}
+
+// takeUntil takes all up to last; none if it is nil.
+func (q *queue) takeUntil(last *reply) (first *reply) {
+	if last == nil {
+		return nil
+	}
+	first, q.first = q.first, last.next
+	last.next = nil
+	return first
+}
+
+// begin hands a request to the handler, and sees to it that it is asked for its
+// answer: by the reader itself, before it waits for anything, if nothing is before it
+// and it need not wait; else by the writer.
+func (c *conn) begin(ctx context.Context, r *reply, body []byte, wg *sync.WaitGroup) {
+	call := wire.Call{Header: r.header, Body: body, From: c.from, Turn: r}
+	if r.header.Key == keyFetch {
+		r.room.init(r)
+		call.Room = &r.room
+	}
+	if !c.guard(r.header, func() { r.answer = c.srv.handler.Begin(ctx, call) }) || r.answer == nil {
+		c.fail(ClosedByHandler, errors.New("the request was not begun"))
+		r.answer, r.stray = notBegun, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.push(r)
+	first := c.queue.first == r && !c.asking
+	if r.ready {
+		c.unasked = c.unasked || first
+		return
+	}
+	c.needWriterLocked(ctx, wg)
+	if first && c.mayAskLocked() {
+		c.mayAsk.Signal()
+	}
+}
+
+func notBegun(context.Context) wire.Reply { return wire.Reply{} }
 
 // guard runs the handler's code. A panic in it ends the connection, and nothing
 // else.
@@ -78,289 +161,81 @@ func (c *conn) guard(h wire.Header, f func()) (ok bool) {
 	return true
 }
 
-// make waits for the answer and encodes it.
-func (c *conn) make(ctx context.Context, r *reply, answer wire.Answer, request hold) {
-	got := func() wire.Reply {
-		defer c.release(request)
-		if r.header.Key == keyFetch {
-			defer c.fetched()
-		}
-		return answer(ctx)
-	}()
-	if got.Close {
-		r.close, r.why = true, errors.New(got.Reason)
-	}
-	r.body = got.Body
-	if ctx.Err() != nil {
+// flush asks for the answers that the reader is to ask for.
+func (c *conn) flush(ctx context.Context) {
+	if !c.unasked {
 		return
 	}
-	if got.Body != nil {
-		c.made(r, c.encodeBody(ctx, r, got.Body))
-		return
-	}
-	if got.Response == nil {
-		return
-	}
-	version := r.header.Version
-	if got.Version != nil {
-		version = *got.Version
-	}
-	got.Response.SetVersion(version)
-	c.made(r, c.encode(ctx, r, got.Response))
-}
-
-func (c *conn) made(r *reply, err error) {
-	if err != nil {
-		c.fail(ClosedMemory, fmt.Errorf("reply to %s: %w", kmsg.NameForKey(r.header.Key), err))
-		c.tellUnkept(r, int64(r.size), err)
-		return
-	}
-	c.queued(r)
-}
-
-// Later implements wire.Turn.
-func (r *reply) Later() { r.later = true }
-
-// Ready implements wire.Turn.
-func (r *reply) Ready() { close(r.ready) }
-
-// encodeBody makes the frame of a response that encodes itself.
-func (c *conn) encodeBody(ctx context.Context, r *reply, body wire.Body) error {
-	appended, spliced := body.Size()
-	size := int64(appended) + int64(spliced) + sizeBytes + correlationBytes + 1
-	if size > math.MaxInt32 {
-		return fmt.Errorf("%d bytes are beyond the protocol", size)
-	}
-	r.size = int(size)
-	if err := c.resize(ctx, r, size); err != nil {
-		return err
-	}
-	type cut struct {
-		at      int
-		records []byte
-	}
-	var cuts []cut
-	dst := make([]byte, sizeBytes, int(size)-spliced)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(r.header.CorrelationID))
-	if c.srv.flexible.of(r.header.Key, r.header.Version) && r.header.Key != keyApiVersions {
-		dst = append(dst, 0)
-	}
-	dst = body.Encode(dst, func(at int, records []byte) { cuts = append(cuts, cut{at, records}) })
-	r.size = len(dst)
-	from := 0
-	for _, cut := range cuts {
-		r.frame, from = append(r.frame, dst[from:cut.at], cut.records), cut.at
-		r.size += len(cut.records)
-	}
-	r.frame = append(r.frame, dst[from:])
-	binary.BigEndian.PutUint32(dst, uint32(r.size-sizeBytes))
-	return c.resize(ctx, r, int64(r.size))
-}
-
-// tellUnkept logs a reply that there was no memory for, which its client only sees as
-// the end of its connection.
-func (c *conn) tellUnkept(r *reply, size int64, err error) {
-	if !errors.Is(err, errNoMemory) {
-		return
-	}
-	if ok, left := c.srv.sparse.may("unkept", time.Now()); ok {
-		c.srv.log.Warn("a reply does not fit the memory, its connection is closed; raise memory, or ask for less at once",
-			"api", kmsg.NameForKey(r.header.Key), "bytes", size, "client", r.header.ClientID,
-			"listener", c.from.Listener, "remote", c.remote, "left_out", left)
-	}
-}
-
-// encode makes the frame, in which large records stay where they are. Of a Fetch
-// there is memory for them already; for other replies it is taken when their size
-// is known.
-func (c *conn) encode(ctx context.Context, r *reply, response kmsg.Response) error {
-	size := sizeOf(response)
-	if size > math.MaxInt32 {
-		return fmt.Errorf("%d bytes are beyond the protocol", size)
-	}
-	if err := c.resize(ctx, r, size); err != nil {
-		return err
-	}
-	frame := c.srv.splicer.frame(r.header.CorrelationID, response)
-	for _, part := range frame {
-		r.size += len(part)
-	}
-	r.frame = frame
-	took := max(size, int64(r.size))
-	if len(frame) == 1 {
-		took = int64(cap(frame[0]))
-	}
-	if err := c.resize(ctx, r, took); err != nil {
-		r.frame = nil
-		return err
-	}
-	if r.header.Key == keyFetch {
-		c.mu.Lock()
-		c.lastFetch = r.size
-		c.mu.Unlock()
-	}
-	return nil
-}
-
-// resize makes the reply's hold fit n bytes.
-func (c *conn) resize(ctx context.Context, r *reply, n int64) (err error) {
-	have := r.held.own + r.held.shared
-	if n <= have {
-		c.shrink(r, n)
-		return nil
-	}
-	if more, taken := c.askMore(n-have, have); taken {
-		r.held = r.held.plus(more)
-		return nil
-	}
-	c.release(r.held)
-	r.held = hold{}
-	r.held, err = c.holdReply(ctx, n)
-	return err
-}
-
-// shrink gives back what the reply's hold has beyond n bytes.
-func (c *conn) shrink(r *reply, n int64) {
-	keep := max(0, n-r.held.own)
-	if keep >= r.held.shared {
-		return
-	}
-	rest := hold{shared: r.held.shared - keep, untried: max(0, r.held.untried-keep)}
-	r.held = r.held.minus(rest)
-	c.release(rest)
-}
-
-func (c *conn) queued(r *reply) {
+	c.unasked = false
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unsent += int64(r.size)
-	c.unsentHeld = c.unsentHeld.plus(r.held)
-}
-
-// done lets go of a reply that was sent, or will not be.
-func (c *conn) done(r *reply, sent bool) {
-	c.mu.Lock()
-	if sent {
-		c.moved += int64(r.bytesIn) + int64(r.size)
+	var first *reply
+	if !c.asking { // else the writer comes to them
+		first = c.queue.takeReady()
+		c.asking = first != nil
 	}
-	if r.frame != nil {
-		c.unsent -= int64(r.size)
-		c.unsentHeld = c.unsentHeld.minus(r.held)
-	}
-	c.inFlight--
-	if r.header.Key == keyFetch {
-		c.fetches--
-	}
-	c.cond.Broadcast()
 	c.mu.Unlock()
-	r.frame = nil
-	if r.body != nil {
-		r.body.Release()
+	if first != nil {
+		c.serve(ctx, first, nil)
 	}
-	c.release(r.held)
 }
 
-// write sends replies in the order of their requests, until there are no more.
-// After the connection failed it only lets go of them.
-func (c *conn) write() {
-	var batch []*reply
-	var next *reply
+// needWriterLocked starts the writer where there is none.
+func (c *conn) needWriterLocked(ctx context.Context, wg *sync.WaitGroup) {
+	c.idle.dismissed = false
+	if c.writer {
+		return
+	}
+	c.writer = true
+	wg.Go(func() { c.write(ctx) })
+}
+
+// mayAskLocked says whether the first of the queue is to be asked now.
+func (c *conn) mayAskLocked() bool {
+	r := c.queue.first
+	return r != nil && !c.asking && (r.ready || !r.later || c.failed || c.ended)
+}
+
+// write asks for answers and sends them, until there is nothing more to do. After
+// the connection failed it only lets go of requests.
+func (c *conn) write(ctx context.Context) {
 	for {
-		if next == nil {
-			var open bool
-			if next, open = <-c.replies; !open {
-				return
-			}
+		first, blocking := c.awaitAsk()
+		if first == nil {
+			return
 		}
-		<-next.made
-		batch, next = c.gather(append(batch[:0], next))
-		c.send(batch)
+		if blocking {
+			c.serve(ctx, first, c.takeMore)
+		} else {
+			c.serve(ctx, first, nil)
+		}
 	}
 }
 
-// gather adds the replies that are made already, and returns the first that is
-// not, if it took one.
-func (c *conn) gather(batch []*reply) ([]*reply, *reply) {
-	bytes := batch[0].size
-	for len(batch) < sendRepliesMax && bytes < sendBytesMax && !batch[len(batch)-1].close {
-		select {
-		case r, open := <-c.replies:
-			if !open {
-				return batch, nil // write sees it again
-			}
-			select {
-			case <-r.made:
-				batch = append(batch, r)
-				bytes += r.size
-			default:
-				return batch, r
-			}
-		default:
-			return batch, nil
-		}
-	}
-	return batch, nil
-}
-
-// send sends replies, and ends the connection where one asks for it.
-func (c *conn) send(batch []*reply) {
-	var out net.Buffers
-	for _, r := range batch {
-		out = append(out, r.frame...)
-	}
-	sent := !c.sendsNoMore() && c.sendAll(out)
-	for _, r := range batch {
-		served := Served{Listener: c.from.Listener, Key: r.header.Key, Version: r.header.Version,
-			Duration: time.Since(r.since), BytesIn: r.bytesIn, BytesOut: r.size}
-		if sent {
-			c.srv.events.RequestServed(served)
-		}
-		c.done(r, sent)
-	}
-	if last := batch[len(batch)-1]; last.close {
-		c.end(ClosedByHandler, last.why)
-	}
-}
-
-func (c *conn) sendsNoMore() bool {
+// awaitAsk waits until there are answers to ask for, and takes them: those that are
+// ready, or one that may have to be waited for. Nil: the writer is to end.
+func (c *conn) awaitAsk() (first *reply, blocking bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failed || c.ended
+	for !c.mayAskLocked() {
+		if c.queue.first == nil && (c.last || c.idle.dismissed) {
+			c.writer = false
+			return nil, false
+		}
+		c.mayAsk.Wait()
+	}
+	c.asking = true
+	if c.failed || c.ended {
+		return c.queue.takeAll(), false
+	}
+	if first = c.queue.takeReady(); first != nil {
+		return first, false
+	}
+	return c.queue.takeUntil(c.queue.first), true
 }
 
-// sendAll writes everything, as long as the client takes some of it in time.
-func (c *conn) sendAll(out net.Buffers) bool {
-	if len(out) == 0 {
-		return true
-	}
-	c.setSending(true)
-	defer c.setSending(false)
-	last, moved := time.Now(), int64(0)
-	tick := min(c.srv.cfg.StallTimeout, c.srv.cfg.WriteTimeout) / 2
-	for {
-		_ = c.nc.SetWriteDeadline(time.Now().Add(tick)) // fails only where it is closed
-		n, err := out.WriteTo(c.nc)
-		if err == nil {
-			return true
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			c.fail(ClosedByClient, fmt.Errorf("send reply: %w", err))
-			return false
-		}
-		now := time.Now()
-		if moved += n; moved >= progressBytes {
-			last, moved = now, 0
-			c.setSending(true)
-		}
-		if now.Sub(last) >= c.srv.cfg.WriteTimeout {
-			c.fail(ClosedSlow, fmt.Errorf("send reply: %w", err))
-			return false
-		}
-	}
-}
-
-func (c *conn) setSending(sending bool) {
+// takeMore takes those that became ready while one was waited for.
+func (c *conn) takeMore() *reply {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sending, c.sendMoved = sending, time.Now()
+	return c.queue.takeReady()
 }

@@ -19,47 +19,51 @@ const (
 )
 
 // room is memory for what a Fetch reads, which becomes that of its reply. It
-// implements model.Room.
+// implements model.Room, for one goroutine.
 type room struct {
-	conn    *conn
 	reply   *reply
 	besides int64 // what the reply is expected to take beside records
 
+	// short is made when somebody waits for it; told says that it is closed. They
+	// are guarded by conn.mu.
 	short chan struct{}
-	told  bool // short is closed; guarded by conn.mu
+	told  bool
 }
 
-func (c *conn) newRoom(r *reply) *room {
-	m := &room{conn: c, reply: r, besides: besidesBytes + besidesFactor*int64(r.bytesIn), short: make(chan struct{})}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fetching = m
-	return m
-}
-
-// fetched says that a Fetch's records are read.
-func (c *conn) fetched() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fetching = nil
+func (m *room) init(r *reply) {
+	m.reply, m.besides = r, besidesBytes+besidesFactor*int64(r.bytesIn)
 }
 
 // hurry ends the wait of a Fetch that has had time enough to find its records.
 func (c *conn) hurry(now time.Time, stall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.fetching; m != nil && !m.told && now.Sub(m.reply.since) >= stall {
-		m.told = true
-		close(m.short)
+	if r := c.fetching; r != nil && !r.room.told && now.Sub(r.since) >= stall {
+		r.room.told = true
+		if r.room.short != nil {
+			close(r.room.short)
+		}
 	}
 }
 
 // Short implements model.Room.
-func (m *room) Short() <-chan struct{} { return m.short }
+func (m *room) Short() <-chan struct{} {
+	c := m.reply.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.short == nil {
+		m.short = make(chan struct{})
+		if m.told {
+			close(m.short)
+		}
+	}
+	return m.short
+}
 
 // Reserve implements model.Room.
 func (m *room) Reserve(ctx context.Context, least, most int) (int, error) {
-	c, r := m.conn, m.reply
+	r := m.reply
+	c := r.conn
 	c.mu.Lock()
 	most = max(least, min(most, max(firstFetchBytes, 2*c.lastFetch)))
 	c.mu.Unlock()

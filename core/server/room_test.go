@@ -20,8 +20,10 @@ func roomConn(t *testing.T, total int64) (*conn, *reply, *room) {
 	s := New(cfg, handlerFunc(echo), memory.New(total), discard(), nil)
 	client, served := net.Pipe()
 	t.Cleanup(func() { _, _ = client.Close(), served.Close() })
-	c, r := newConn(s, "PLAIN", served), &reply{}
-	return c, r, c.newRoom(r)
+	c := newConn(s, "PLAIN", served)
+	r := &reply{conn: c}
+	r.room.init(r)
+	return c, r, &r.room
 }
 
 func reserve(t *testing.T, m *room, least, most int) int {
@@ -79,9 +81,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Frames in parts are the frames that the codec makes.
+// Bodies in parts are the bodies that the codec makes.
 func TestSplice(t *testing.T) {
-	s := newSplicer()
 	rapid.Check(t, func(t *rapid.T) {
 		resp := kmsg.NewPtrFetchResponse()
 		resp.SetVersion(rapid.Int16Range(4, 16).Draw(t, "version"))
@@ -94,18 +95,28 @@ func TestSplice(t *testing.T) {
 				n := rapid.SampledFrom([]int{0, 1, 100, spliceBytesMin - 1, spliceBytesMin, 16383, 16384, 2 << 20}).Draw(t, "bytes")
 				p.RecordBatches = bytes.Repeat([]byte{byte(n), 7}, n/2+1)[:n]
 				if n >= spliceBytesMin {
-					spliced++
+					spliced += n
 				}
 				topic.Partitions = append(topic.Partitions, p)
 			}
 			resp.Topics = append(resp.Topics, topic)
 		}
-		want := appendReply(nil, 42, resp)
-		parts := s.frame(42, resp)
-		if len(parts) != 2*spliced+1 {
-			t.Fatalf("%d parts for %d large records", len(parts), spliced)
+		want := resp.AppendTo([]byte("before"))
+		var cuts []cut
+		dst := recordsOf(resp, resp.Version).Encode([]byte("before"), func(at int, records []byte) {
+			cuts = append(cuts, cut{at, records})
+			spliced -= len(records)
+		})
+		if spliced != 0 {
+			t.Fatalf("%d bytes of large records were not spliced", spliced)
 		}
-		if got := bytes.Join(parts, nil); !bytes.Equal(got, want) {
+		var got []byte
+		from := 0
+		for _, c := range cuts {
+			got = append(append(got, dst[from:c.at]...), c.records...)
+			from = c.at
+		}
+		if got = append(got, dst[from:]...); !bytes.Equal(got, want) {
 			t.Fatalf("%d bytes in parts differ from the whole's %d", len(got), len(want))
 		}
 	})

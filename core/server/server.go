@@ -21,8 +21,12 @@ type Server struct {
 	log      *slog.Logger
 	events   Events
 	flexible flexibility
-	splicer  splicer
 	sparse   sparse
+
+	// What connections use while they need it.
+	buffers sync.Pool // of *[readBufferBytes]byte
+	replies sync.Pool // of *reply
+	senders sync.Pool // of *sender
 
 	mu        sync.Mutex
 	listeners []bound
@@ -44,7 +48,8 @@ func New(cfg Config, handler wire.Handler, budget *memory.Budget, logger *slog.L
 	}
 	return &Server{
 		cfg: cfg, handler: handler, pool: newPool(budget, cfg), log: logger, events: events,
-		flexible: newFlexibility(), splicer: newSplicer(), conns: map[*conn]struct{}{},
+		flexible: newFlexibility(), conns: map[*conn]struct{}{},
+		buffers: newBuffers(), replies: newReplies(), senders: newSenders(),
 	}
 }
 
@@ -105,6 +110,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { s.relieve(serve) })
+	wg.Go(func() { s.sweep(serve) })
 	var accepting, serving sync.WaitGroup
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
@@ -193,10 +199,11 @@ func (s *Server) unregister(c *conn) {
 	s.pool.budget.Release(connectionBytes)
 }
 
-func (s *Server) connections() []*conn {
+func (s *Server) connections() []*conn { return s.appendConnections(nil) }
+
+func (s *Server) appendConnections(all []*conn) []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {
 		all = append(all, c)
 	}

@@ -94,19 +94,31 @@ func TestResponseHeader(t *testing.T) {
 	}
 }
 
-// Answers end in the opposite order of their requests; the replies don't.
+// All requests are begun before the first is answered; their answers come to be ready
+// in the opposite order, some of them block, and one is asked for after the other in
+// the order of the requests.
 func TestRepliesKeepOrder(t *testing.T) {
-	const n = 8
-	var gates [n]chan struct{}
-	for i := range gates {
-		gates[i] = make(chan struct{})
-	}
-	close(gates[n-1])
+	const n = 12
+	var turns [n]wire.Turn
+	var asked atomic.Int32
+	gate := make(chan struct{})
 	s := start(t, testConfig(), 256<<20, handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+		switch c.CorrelationID % 3 {
+		case 0:
+			c.Turn.Later()
+			turns[c.CorrelationID] = c.Turn
+		case 1:
+			c.Turn.Ready()
+		}
+		if c.CorrelationID == n-1 {
+			close(gate)
+		}
 		return func(context.Context) wire.Reply {
-			<-gates[c.CorrelationID]
-			if c.CorrelationID > 0 {
-				close(gates[c.CorrelationID-1])
+			if c.CorrelationID%3 == 2 {
+				<-gate
+			}
+			if got := asked.Add(1) - 1; got != c.CorrelationID {
+				t.Errorf("answer %d was asked for in place %d", c.CorrelationID, got)
 			}
 			return wire.Reply{Response: kmsg.NewPtrMetadataResponse()}
 		}
@@ -114,6 +126,13 @@ func TestRepliesKeepOrder(t *testing.T) {
 	c := dial(t, s.addr)
 	for i := range int32(n) {
 		c.send(metadata(i))
+	}
+	<-gate
+	for i := n - 3; i >= 0; i -= 3 {
+		if asked.Load() > 0 {
+			t.Fatal("an answer was asked for before the first was ready")
+		}
+		turns[i].Ready()
 	}
 	for i := range int32(n) {
 		if id, _ := c.receive(); id != i {
@@ -184,20 +203,23 @@ func TestNoResponse(t *testing.T) {
 func TestReplyCloses(t *testing.T) {
 	gate := make(chan struct{})
 	s := start(t, testConfig(), 256<<20, handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+		if c.CorrelationID == 3 {
+			close(gate)
+		}
 		return func(context.Context) wire.Reply {
 			switch c.CorrelationID {
 			case 1:
 				<-gate
 			case 2:
-				defer close(gate)
 				return wire.Reply{Response: kmsg.NewPtrMetadataResponse(), Close: true, Reason: "enough"}
 			}
 			return wire.Reply{Response: kmsg.NewPtrMetadataResponse()}
 		}
 	}))
 	c := dial(t, s.addr)
-	c.send(metadata(1))
-	c.send(metadata(2))
+	for i := range int32(3) {
+		c.send(metadata(i + 1))
+	}
 	for want := int32(1); want <= 2; want++ {
 		if id, _ := c.receive(); id != want {
 			t.Fatalf("reply %d, want %d", id, want)

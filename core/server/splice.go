@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
-	"net"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/brokerd/brokerd/core/wire"
 )
 
 const (
@@ -15,58 +16,62 @@ const (
 	markBytes      = 16
 )
 
-// splicer makes frames in which large records are parts of their own, so that
-// they are neither copied nor twice in memory. The codec knows no such parts: it
-// is given a mark in their place, which nobody outside ever sees or could guess.
-type splicer struct{ mark []byte }
-
-func newSplicer() splicer {
-	s := splicer{mark: make([]byte, markBytes)}
-	_, _ = rand.Read(s.mark) // it never fails
-	return s
+// recordsBody is a codec's response to Fetch as one that encodes itself, whose large
+// records are parts of their own. The codec knows no such parts: it is given a mark in
+// their place, which nobody outside ever sees or could guess.
+type recordsBody struct {
+	response *kmsg.FetchResponse
+	records  [][]byte // the large ones
+	mark     []byte
+	fixed    int
+	spliced  int
 }
 
-// frame encodes a whole frame. The response's version is set. Records that are
-// parts of it stay the response's.
-func (s splicer) frame(correlationID int32, r kmsg.Response) net.Buffers {
-	fetch, ok := r.(*kmsg.FetchResponse)
-	if !ok {
-		return net.Buffers{appendReply(nil, correlationID, r)}
-	}
-	var records [][]byte
-	for i := range fetch.Topics {
-		for j := range fetch.Topics[i].Partitions {
-			if p := &fetch.Topics[i].Partitions[j]; len(p.RecordBatches) >= spliceBytesMin {
-				records = append(records, p.RecordBatches)
-				p.RecordBatches = s.mark
+var _ wire.Body = (*recordsBody)(nil)
+
+func recordsOf(r *kmsg.FetchResponse, version int16) *recordsBody {
+	const fixed, eachTopic, eachPartition, eachAborted = 64, 48, 128, 24
+	r.SetVersion(version)
+	b := &recordsBody{response: r, mark: make([]byte, markBytes), fixed: fixed}
+	_, _ = rand.Read(b.mark) // it never fails
+	for i := range r.Topics {
+		t := &r.Topics[i]
+		b.fixed += eachTopic + len(t.Topic)
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			b.fixed += eachPartition + eachAborted*len(p.AbortedTransactions)
+			if len(p.RecordBatches) < spliceBytesMin {
+				b.fixed += len(p.RecordBatches)
+				continue
 			}
+			b.records = append(b.records, p.RecordBatches)
+			b.spliced += len(p.RecordBatches)
+			p.RecordBatches = b.mark
 		}
 	}
-	encoded := appendReply(make([]byte, 0, sizeOf(r)), correlationID, r)
-	frame := s.splice(encoded, records, fetch.IsFlexible())
-	size := 0
-	for _, part := range frame {
-		size += len(part)
-	}
-	binary.BigEndian.PutUint32(encoded, uint32(size-sizeBytes))
-	return frame
+	return b
 }
 
-// splice puts records in the place of the marks. A length stands before each:
-// four bytes, or a varint of one more than it where the version is flexible. The
-// longer length of the records takes room of the mark.
-func (s splicer) splice(encoded []byte, records [][]byte, flexible bool) net.Buffers {
-	frame := make(net.Buffers, 0, 2*len(records)+1)
-	for _, part := range records {
-		at := bytes.Index(encoded, s.mark)
-		rest := encoded[at+markBytes:]
-		if flexible {
-			encoded = binary.AppendUvarint(encoded[:at-1], uint64(len(part))+1)
-		} else {
-			encoded = binary.BigEndian.AppendUint32(encoded[:at-4], uint32(len(part)))
-		}
-		frame = append(frame, encoded, part)
-		encoded = rest
+func (b *recordsBody) Size() (appended, spliced int) { return b.fixed, b.spliced }
+
+// Encode puts records in the place of the marks. A length stands before each: four
+// bytes, or a varint of one more than it where the version is flexible.
+func (b *recordsBody) Encode(dst []byte, splice func(at int, records []byte)) []byte {
+	if len(b.records) == 0 {
+		return b.response.AppendTo(dst)
 	}
-	return append(frame, encoded)
+	encoded := b.response.AppendTo(make([]byte, 0, b.fixed))
+	for _, part := range b.records {
+		at := bytes.Index(encoded, b.mark)
+		if b.response.IsFlexible() {
+			dst = binary.AppendUvarint(append(dst, encoded[:at-1]...), uint64(len(part))+1)
+		} else {
+			dst = binary.BigEndian.AppendUint32(append(dst, encoded[:at-4]...), uint32(len(part)))
+		}
+		splice(len(dst), part)
+		encoded = encoded[at+markBytes:]
+	}
+	return append(dst, encoded...)
 }
+
+func (b *recordsBody) Release() {}

@@ -1,0 +1,317 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/core/memory"
+	"github.com/brokerd/brokerd/core/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// What a request costs is measured without its client, which is another process: this
+// same program, told by the environment what to do.
+const (
+	loadEnv    = "SERVER_TEST_LOAD" // address, connections, bytes of a request
+	replyBytes = 60                 // about an answer to Produce
+)
+
+// fixedBody is a small answer that is there at once.
+type fixedBody struct{}
+
+func (fixedBody) Size() (appended, spliced int) { return replyBytes, 0 }
+
+func (fixedBody) Encode(dst []byte, _ func(int, []byte)) []byte {
+	var b [replyBytes]byte
+	return append(dst, b[:]...)
+}
+
+func (fixedBody) Release() {}
+
+func answerFixed(context.Context) wire.Reply { return wire.Reply{Body: fixedBody{}, Spent: true} }
+
+// elsewhere has answers made ready by one other goroutine, as a shard does.
+type elsewhere struct{ turns chan wire.Turn }
+
+func (e elsewhere) Begin(_ context.Context, c wire.Call) wire.Answer {
+	c.Turn.Later()
+	e.turns <- c.Turn
+	return answerFixed
+}
+
+func (e elsewhere) run(ctx context.Context) {
+	for {
+		select {
+		case t := <-e.turns:
+			t.Ready()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sized is a whole request of n bytes. Of Produce nothing is reused.
+func sized(key int16, n int) []byte {
+	b := request(kmsg.RequestForKey(key), 9, 1)
+	b = append(b, make([]byte, max(0, n-len(b)))...)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-sizeBytes))
+	return b
+}
+
+// BenchmarkRequest is what a request of 1 KiB costs in processor time (cpu-ns/op) with
+// one in flight on each connection: of a handler whose answer is there at once, of one
+// whose answers come from another goroutine, of one that is asked in turn, and, as the
+// floor, of a bare loop that reads frames and writes them.
+func BenchmarkRequest(b *testing.B) {
+	for _, conns := range []int{1, 64, 1000} {
+		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
+			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b), conns) })
+			for name, h := range map[string]wire.Handler{
+				"at-once": handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+					c.Turn.Ready()
+					return answerFixed
+				}),
+				"in-turn": handlerFunc(func(context.Context, wire.Call) wire.Answer { return answerFixed }),
+			} {
+				b.Run(name, func(b *testing.B) { loadBench(b, benchServer(b, loadConfig(), h), conns) })
+			}
+			b.Run("elsewhere", func(b *testing.B) {
+				h := elsewhere{make(chan wire.Turn, 1000)}
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				ctx, stop := context.WithCancel(context.Background())
+				defer stop()
+				wg.Go(func() { h.run(ctx) })
+				loadBench(b, benchServer(b, loadConfig(), h), conns)
+			})
+		})
+	}
+}
+
+func loadConfig() Config {
+	cfg := testConfig()
+	cfg.MaxConnections = 2000
+	return cfg
+}
+
+func benchServer(b *testing.B, cfg Config, h wire.Handler) (addr string) {
+	s := New(cfg, h, memory.New(256<<20), discard(), nil)
+	if err := s.Listen(); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-ended })
+	return s.Addrs()["PLAIN"].String()
+}
+
+func bareServer(b *testing.B) (addr string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer nc.Close()
+				_ = bareLoop(nc)
+			})
+		}
+	})
+	b.Cleanup(func() { _ = ln.Close(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func bareLoop(nc net.Conn) error {
+	in, out := make([]byte, 4<<10), make([]byte, replyBytes+9)
+	binary.BigEndian.PutUint32(out, replyBytes+9-sizeBytes)
+	have := 0
+	for {
+		n, err := nc.Read(in[have:])
+		if err != nil {
+			return err
+		}
+		have += n
+		for have >= sizeBytes {
+			whole := int(binary.BigEndian.Uint32(in)) + sizeBytes
+			if have < whole {
+				break
+			}
+			have = copy(in, in[whole:have])
+			if _, err := nc.Write(out); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// loadBench lets another process send requests, and measures this one.
+func loadBench(b *testing.B, addr string, conns int) {
+	l := startLoad(b, addr, conns, 1<<10, replyBytes+9)
+	defer l.end()
+	l.send(20 * conns)
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuTime(b)
+	l.send(b.N)
+	used := cpuTime(b) - before
+	b.StopTimer()
+	b.ReportMetric(float64(used.Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
+// load is the other process.
+type load struct {
+	tb   testing.TB
+	to   io.WriteCloser
+	from *bufio.Reader
+	wait func() error
+}
+
+func startLoad(tb testing.TB, addr string, conns, request, reply int) *load {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestLoad$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", loadEnv, addr, conns, request, reply))
+	cmd.Stderr = os.Stderr
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	from, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	return &load{tb, to, bufio.NewReader(from), cmd.Wait}
+}
+
+// send has n requests sent, one in flight on each connection, and waits for the
+// replies.
+func (l *load) send(n int) {
+	if _, err := fmt.Fprintln(l.to, n); err != nil {
+		l.tb.Fatal(err)
+	}
+	if line, err := l.from.ReadString('\n'); err != nil || line != "done\n" {
+		l.tb.Fatalf("the load said %q: %v", line, err)
+	}
+}
+
+func (l *load) end() {
+	_ = l.to.Close()
+	_ = l.wait()
+}
+
+// cpuTime is what this process has used.
+func cpuTime(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestLoad is the other process: on its standard input it reads how many requests to
+// send, again and again.
+func TestLoad(t *testing.T) {
+	spec := strings.Fields(os.Getenv(loadEnv))
+	if len(spec) == 0 {
+		t.Skip("only for benchmarks")
+	}
+	conns, frame := make([]net.Conn, number(t, spec[1])), sized(0, number(t, spec[2]))
+	for i := range conns {
+		nc, err := net.Dial("tcp", spec[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		conns[i] = nc
+	}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var left atomic.Int64
+		left.Store(int64(number(t, in.Text())))
+		var wg sync.WaitGroup
+		for _, nc := range conns {
+			wg.Go(func() {
+				reply := make([]byte, number(t, spec[3]))
+				for left.Add(-1) >= 0 {
+					if _, err := nc.Write(frame); err != nil {
+						t.Error(err)
+						return
+					}
+					if _, err := io.ReadFull(nc, reply); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		fmt.Println("done")
+	}
+}
+
+func number(t *testing.T, s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkIdleConnections is what connections cost in memory that have sent some
+// requests, and then nothing.
+func BenchmarkIdleConnections(b *testing.B) {
+	const conns = 2000
+	cfg := testConfig()
+	cfg.MaxConnections, cfg.IdleTimeout = conns, time.Minute
+	for b.Loop() {
+		addr := benchServer(b, cfg, handlerFunc(func(context.Context, wire.Call) wire.Answer { return answerFixed }))
+		debug.FreeOSMemory()
+		before := residentBytes(b)
+		l := startLoad(b, addr, conns, 1<<10, replyBytes+9)
+		l.send(20 * conns)
+		pause(b.Context(), 4*sweepMax)
+		for range 4 { // stacks shrink by half at a time
+			runtime.GC()
+		}
+		debug.FreeOSMemory()
+		b.ReportMetric(float64(residentBytes(b)-before)/conns/1024, "KiB/conn")
+		b.ReportMetric(float64(runtime.NumGoroutine())/conns, "goroutines/conn")
+		l.end()
+	}
+}
+
+// residentBytes is the resident set of this process.
+func residentBytes(tb testing.TB) int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		tb.Skip(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
