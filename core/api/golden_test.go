@@ -95,6 +95,9 @@ func goldenGroups(t *testing.T, g *coordinator, r recorded) {
 func TestRecordedRequestsRoundTrip(t *testing.T) {
 	table := wire.NewTable()
 	for _, r := range recordings(t) {
+		if r.key == wire.KeyProduce {
+			continue // see core/wire
+		}
 		req, err := table.Decode(wire.Header{Key: r.key, Version: r.ver}, r.body)
 		if err != nil {
 			t.Errorf("%s: %v", r, err)
@@ -115,16 +118,16 @@ func TestRecordedRequestsAreAnswered(t *testing.T) {
 	for i, r := range recordings(t) {
 		h := goldenCluster(t, r)
 		call := wire.Call{Header: wire.Header{Key: r.key, Version: r.ver, ClientID: r.client}, Body: r.body, From: wire.Peer{Listener: listener}}
-		reply := h.Begin(t.Context(), call)(t.Context())
-		if reply.Close || reply.Response == nil {
+		reply := begin(t.Context(), h, call)(t.Context())
+		body := encoded(r.ver, reply)
+		if reply.Close || body == nil {
 			t.Errorf("%s: %+v", r, reply)
 			continue
 		}
-		if got := failure(reply.Response); len(got) > 0 && r.key != wire.KeyCreateTopics { // the topic is there already
+		if got := failure(read(t, r.key, r.ver, body)); len(got) > 0 && r.key != wire.KeyCreateTopics { // the topic is there already
 			t.Errorf("%s: error codes %v", r, got)
 		}
-		reply.Response.SetVersion(r.ver)
-		got := hex.EncodeToString(reply.Response.AppendTo(nil))
+		got := hex.EncodeToString(body)
 		switch r.key {
 		case wire.KeyAPIVersions, wire.KeyFetch, wire.KeyCreateTopics, wire.KeyDescribeConfigs:
 			got = "-"

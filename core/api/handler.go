@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -119,6 +120,8 @@ type Handler struct {
 	log         *slog.Logger
 	now         func() time.Time
 	configs     *configCache
+	targets     *targets
+	produces    sync.Pool // of *produce
 	sessions    *fetchSessions
 	producerIDs *producerIDs
 	creating    *inFlight
@@ -129,6 +132,7 @@ var _ wire.Handler = (*Handler)(nil)
 // New makes a Handler.
 func New(cfg Config, deps Deps) *Handler {
 	cfg = cfg.withDefaults()
+	configs := newConfigCache(cfg.NodeID, cfg.Properties)
 	return &Handler{
 		cfg:         cfg,
 		deps:        deps,
@@ -136,7 +140,8 @@ func New(cfg Config, deps Deps) *Handler {
 		errs:        wire.NewErrors(),
 		log:         deps.Logger,
 		now:         deps.Now,
-		configs:     newConfigCache(cfg.NodeID, cfg.Properties),
+		configs:     configs,
+		targets:     newTargets(configs, cfg.DecompressedBytesMax),
 		sessions:    newFetchSessions(cfg.FetchSessionsMax, deps.Now, deps.Events),
 		producerIDs: newProducerIDs(deps.Controller),
 		creating:    newInFlight(),
@@ -163,6 +168,14 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 	case !served.Supports(c.Version):
 		return closing(fmt.Sprintf("%s version %d is not served", served.Name(), c.Version))
 	}
+	if c.Key == wire.KeyProduce {
+		return h.beginProduce(ctx, c, start)
+	}
+	return h.beginDecoded(ctx, c, start)
+}
+
+// beginDecoded begins a request that the codec decodes.
+func (h *Handler) beginDecoded(ctx context.Context, c wire.Call, start time.Time) wire.Answer {
 	req, err := h.apis.Decode(c.Header, c.Body)
 	if err != nil {
 		return closing(err.Error())
@@ -171,18 +184,15 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 	answer := h.begin(ctx, from, req)
 	return func(ctx context.Context) wire.Reply {
 		reply := answer(ctx)
-		h.deps.Events.Answered(c.Key, c.Version, h.now().Sub(start))
+		h.deps.Events.Answered(from.Key, from.Version, h.now().Sub(start))
 		if reply.Response != nil && reply.Version == nil {
-			reply.Response.SetVersion(c.Version)
+			reply.Response.SetVersion(from.Version)
 		}
 		return reply
 	}
 }
 
 func (h *Handler) begin(ctx context.Context, from caller, req kmsg.Request) wire.Answer {
-	if produce, ok := req.(*kmsg.ProduceRequest); ok {
-		return h.beginProduce(ctx, from, produce)
-	}
 	if n := groupsNamed(req); n > groupsMax {
 		return closing(fmt.Sprintf("%d groups are named, more than %d", n, groupsMax))
 	}

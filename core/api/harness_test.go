@@ -296,7 +296,7 @@ func (c *cluster) release() {
 	}
 }
 
-func (c *cluster) Fetch(ctx context.Context, f model.Fetch) *model.FetchAnswer {
+func (c *cluster) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
 	c.mu.Lock()
 	c.fetches = append(c.fetches, f)
 	c.mu.Unlock()
@@ -308,14 +308,14 @@ func (c *cluster) Fetch(ctx context.Context, f model.Fetch) *model.FetchAnswer {
 		changed := c.changed
 		c.mu.Unlock()
 		if size >= f.MinBytes || failed || f.MaxWait <= 0 {
-			return &model.FetchAnswer{Partitions: out}
+			return out
 		}
 		select {
 		case <-changed:
 		case <-deadline.C:
-			return &model.FetchAnswer{Partitions: out}
+			return out
 		case <-ctx.Done():
-			return &model.FetchAnswer{Partitions: out}
+			return out
 		}
 	}
 }
@@ -342,7 +342,7 @@ func (c *cluster) fetchOnce(f model.Fetch) (out []model.Fetched, size int, faile
 			for _, b := range l.batches {
 				info, _ := recordbatch.Parse(b)
 				if info.LastOffset >= p.Offset && size < f.MaxBytes {
-					got.Data = append(got.Data, b)
+					got.Data = append(got.Data, b...)
 					size += len(b)
 				}
 			}
@@ -512,26 +512,71 @@ func callOf(req kmsg.Request) wire.Call {
 func ask[R kmsg.Response](t testing.TB, h *Handler, version int16, req kmsg.Request) R {
 	t.Helper()
 	req.SetVersion(version)
-	reply := h.Begin(t.Context(), callOf(req))(t.Context())
-	return decoded[R](t, req, reply)
+	return decoded[R](t, req, begin(t.Context(), h, callOf(req))(t.Context()))
+}
+
+// turn is a wire.Turn.
+type turn struct {
+	later bool
+	ready chan struct{}
+}
+
+func (t *turn) Later() { t.later = true }
+func (t *turn) Ready() { close(t.ready) }
+
+// begin begins a request as the server does: its Answer is asked when it is there.
+func begin(ctx context.Context, h wire.Handler, call wire.Call) wire.Answer {
+	turn := &turn{ready: make(chan struct{})}
+	call.Turn = turn
+	answer := h.Begin(ctx, call)
+	return func(ctx context.Context) wire.Reply {
+		if turn.later {
+			select {
+			case <-turn.ready:
+			case <-ctx.Done():
+			}
+		}
+		return answer(ctx)
+	}
+}
+
+// encoded is the response's body, which is released; nil where there is none.
+func encoded(version int16, reply wire.Reply) []byte {
+	if reply.Version != nil {
+		version = *reply.Version
+	}
+	switch {
+	case reply.Body != nil:
+		defer reply.Body.Release()
+		var places []int
+		var spliced [][]byte
+		out := reply.Body.Encode(nil, func(at int, records []byte) {
+			places, spliced = append(places, at), append(spliced, records)
+		})
+		body, from := []byte{}, 0
+		for i, at := range places {
+			body = append(append(body, out[from:at]...), spliced[i]...)
+			from = at
+		}
+		return append(body, out[from:]...)
+	case reply.Response != nil:
+		reply.Response.SetVersion(version)
+		return reply.Response.AppendTo([]byte{})
+	}
+	return nil
 }
 
 func decoded[R kmsg.Response](t testing.TB, req kmsg.Request, reply wire.Reply) R {
 	t.Helper()
-	if reply.Close || reply.Response == nil {
+	body := encoded(req.GetVersion(), reply)
+	if reply.Close || body == nil {
 		t.Fatalf("%s version %d: no response: %+v", kmsg.NameForKey(req.Key()), req.GetVersion(), reply)
 	}
-	out := req.ResponseKind()
 	version := req.GetVersion()
 	if reply.Version != nil {
 		version = *reply.Version
 	}
-	reply.Response.SetVersion(version)
-	out.SetVersion(version)
-	if err := out.ReadFrom(reply.Response.AppendTo(nil)); err != nil {
-		t.Fatalf("%s version %d: read the response: %v", kmsg.NameForKey(req.Key()), version, err)
-	}
-	return out.(R)
+	return read(t, req.Key(), version, body).(R)
 }
 
 func records(t testing.TB, opts batch.Options, values ...string) []byte {
@@ -593,14 +638,9 @@ func serveConn(ctx context.Context, conn net.Conn, h wire.Handler) {
 		if !ok {
 			return
 		}
-		reply := h.Begin(ctx, call)(ctx)
-		if reply.Response != nil {
-			version := call.Version
-			if reply.Version != nil {
-				version = *reply.Version
-			}
-			reply.Response.SetVersion(version)
-			if _, err := conn.Write(encodeFrame(call.CorrelationID, reply.Response)); err != nil {
+		reply := begin(ctx, h, call)(ctx)
+		if body := encoded(call.Version, reply); body != nil {
+			if _, err := conn.Write(encodeFrame(call, body)); err != nil {
 				return
 			}
 		}
@@ -631,12 +671,13 @@ func parseFrame(frame []byte) (wire.Call, bool) {
 	return c, true
 }
 
-func encodeFrame(correlationID int32, r kmsg.Response) []byte {
-	out := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 0}, uint32(correlationID))
-	if r.IsFlexible() && r.Key() != wire.KeyAPIVersions {
+func encodeFrame(c wire.Call, body []byte) []byte {
+	out := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 0}, uint32(c.CorrelationID))
+	req := kmsg.RequestForKey(c.Key)
+	if req.SetVersion(c.Version); req.IsFlexible() && c.Key != wire.KeyAPIVersions {
 		out = append(out, 0)
 	}
-	out = r.AppendTo(out)
+	out = append(out, body...)
 	binary.BigEndian.PutUint32(out, uint32(len(out)-4))
 	return out
 }

@@ -10,17 +10,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/image"
-	"github.com/brokerd/brokerd/core/image/topicconfig"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/brokerd/brokerd/core/wire"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -32,227 +31,271 @@ const (
 	startProduceVersion = 5
 	// idProduceVersion is the first that names topics by ID. (KIP-516)
 	idProduceVersion = 13
+	// slotsKept is for how many partitions room is kept, for another request.
+	slotsKept = 64
+	// comparedMax is up to how many partitions are compared each with all others.
+	comparedMax = 32
 	// adminClientID may write to internal topics, as in Kafka.
 	adminClientID = "__admin_client"
 	// produceTimeoutMax bounds what a client may ask acks=all to wait.
 	produceTimeoutMax = 10 * time.Minute
 )
 
+// produce is one request from its beginning until its answer was sent. Then it is used
+// for another, unless appends may still come to their ends. It is the Body of its own
+// answer.
+type produce struct {
+	h      *Handler
+	from   caller
+	turn   wire.Turn
+	begun  time.Time
+	img    *image.Image
+	req    wire.Produce
+	resp   wire.ProduceResponse
+	slots  []*produced // of the request's partitions, in their order
+	used   int         // of slots
+	answer wire.Answer // p.reply, bound once
+
+	pending atomic.Int32  // appends not answered yet, and one while they are queued
+	made    chan struct{} // closed when none is pending; nil: turn is told
+}
+
 // produced is the outcome for one partition of a request.
 type produced struct {
-	partition int32
-	topic     string
-	records   int32
-	bytes     int
-	// invalid is the partition whose batch did not pass the checks, or nil.
-	invalid *model.Partition
+	of      *produce
+	done    func(model.Appended) // appended, bound once
+	topic   *wire.ProduceTopic
+	in      *wire.ProducePartition
+	target  *target         // nil where the topic is not known
+	id      model.Partition // where it is
+	twice   bool            // the request names the partition again
+	invalid bool            // the batch did not pass the checks
+	records int32
+	bytes   int
 	model.Appended
 }
 
-// produceTopic is the part of a request, and of its answer, about one topic.
-type produceTopic struct {
-	name       string
-	id         model.TopicID
-	topic      *image.Topic // nil where it is not known
-	partitions []produced
-}
-
-// produce is one request while its appends run.
-type produce struct {
-	img     *image.Image
-	acks    model.Acks
-	topics  []produceTopic
-	pending atomic.Int64  // appends not answered yet, and one while they are queued
-	done    chan struct{} // closed when pending is 0
-}
-
-// finish takes n from what is pending.
-func (p *produce) finish(n int64) {
-	if p.pending.Add(-n) == 0 {
-		close(p.done)
+func (h *Handler) newProduce() *produce {
+	if p, ok := h.produces.Get().(*produce); ok {
+		return p
 	}
+	p := &produce{h: h}
+	p.answer = p.reply
+	return p
+}
+
+// slot is the next partition's.
+func (p *produce) slot() *produced {
+	if p.used == len(p.slots) {
+		s := &produced{of: p}
+		s.done = s.appended
+		p.slots = append(p.slots, s)
+	}
+	s := p.slots[p.used]
+	p.used++
+	return s
+}
+
+// forget makes p ready for another request. Nobody else knows it any more.
+func (p *produce) forget() {
+	p.req.Forget()
+	p.resp.Forget()
+	for _, s := range p.slots[:p.used] {
+		*s = produced{of: p, done: s.done}
+	}
+	if len(p.slots) > slotsKept {
+		p.slots = nil
+	}
+	p.used = 0
+	p.from, p.turn, p.img, p.made = caller{}, nil, nil, nil
+	p.h.produces.Put(p)
+}
+
+// finish takes one from what is pending. After the last one p may be in use for another
+// request.
+func (p *produce) finish() {
+	switch {
+	case p.pending.Add(-1) > 0:
+	case p.made != nil:
+		close(p.made)
+	default:
+		p.turn.Ready()
+	}
+}
+
+// appended is told how the partition's append has ended.
+func (s *produced) appended(a model.Appended) {
+	s.Appended = a
+	s.of.finish()
+}
+
+// name is the topic's, as far as it is known.
+func (s *produced) name() string {
+	if s.target != nil {
+		return s.target.topic.Name
+	}
+	return string(s.topic.Name)
 }
 
 // beginProduce checks the request and queues its appends, all in the order in
-// which the connection brought them. The answer waits for them.
-func (h *Handler) beginProduce(ctx context.Context, from caller, req *kmsg.ProduceRequest) wire.Answer {
-	p := &produce{img: h.deps.Metadata.Image(), acks: model.Acks(req.Acks), done: make(chan struct{})}
-	p.pending.Store(1)
-	p.topics = make([]produceTopic, len(req.Topics))
-	refused := h.refusesProduce(ctx, from, req)
-	twice := namedTwice(req, p.img)
-	for i := range req.Topics {
-		h.beginProduceTopic(ctx, from, req, p, i, refused, twice)
+// which the connection brought them. The answer is there when they have ended.
+func (h *Handler) beginProduce(ctx context.Context, c wire.Call, begun time.Time) wire.Answer {
+	p := h.newProduce()
+	if err := p.req.Read(c.Version, c.Body); err != nil {
+		p.forget()
+		return closing(err.Error())
 	}
-	p.finish(1)
-	return func(ctx context.Context) wire.Reply {
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			return wire.Reply{Close: true, Reason: fmt.Sprintf("produce was given up: %v", context.Cause(ctx))}
+	p.from = caller{Header: c.Header, Peer: c.From}
+	p.turn, p.begun, p.img = c.Turn, begun, h.deps.Metadata.Image()
+	p.pending.Store(1)
+	p.lookUp(ctx)
+	p.findTwice()
+	for _, s := range p.slots[:p.used] {
+		if s.Err != nil {
+			continue
 		}
-		h.addLogStarts(ctx, from, p)
-		return h.finishProduce(from, p)
+		if err := p.append(ctx, s); err != nil {
+			s.Err = err
+		}
+	}
+	if p.asksLogStarts() {
+		p.made = make(chan struct{}) // logs may have to be waited for, as only an Answer may
+	} else {
+		p.turn.Later()
+	}
+	p.finish()
+	return p.answer
+}
+
+// lookUp finds the topics, and who may not write to them.
+func (p *produce) lookUp(ctx context.Context) {
+	refused := p.refused(ctx)
+	for i := range p.req.Topics {
+		in := &p.req.Topics[i]
+		t, err := (*target)(nil), refused
+		if err == nil {
+			t, err = p.target(ctx, in)
+		}
+		for j := range in.Partitions {
+			s := p.slot()
+			s.topic, s.in, s.target = in, &in.Partitions[j], t
+			if t != nil {
+				s.id = model.Partition{Topic: t.topic.ID, Index: s.in.Index}
+			}
+			s.Appended = model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Err: err}
+		}
 	}
 }
 
-// refusesProduce says why a whole request is refused, or nil.
-func (h *Handler) refusesProduce(ctx context.Context, from caller, req *kmsg.ProduceRequest) error {
-	if id := req.TransactionID; id != nil {
-		if !h.may(ctx, from, security.OpWrite, security.TransactionalID, *id) {
+// refused says why a whole request is refused, or nil.
+func (p *produce) refused(ctx context.Context) error {
+	if id := p.req.TransactionalID; id != nil {
+		if !p.h.may(ctx, p.from, security.OpWrite, security.TransactionalID, string(id)) {
 			return model.ErrTransactionalIDAuth
 		}
 		return errTransactions
 	}
-	switch model.Acks(req.Acks) {
+	switch model.Acks(p.req.Acks) {
 	case model.AcksAll, model.AcksNone, model.AcksLeader:
 		return nil
 	}
-	return fmt.Errorf("%w: %d is none of -1, 0 and 1", model.ErrInvalidRequiredAcks, req.Acks)
+	return fmt.Errorf("%w: %d is none of -1, 0 and 1", model.ErrInvalidRequiredAcks, p.req.Acks)
 }
 
 // errTransactions is what transactional requests get until transactions are
 // served: clients take it as final and say so.
 var errTransactions = fmt.Errorf("%w: transactions are not served yet", model.ErrUnsupportedVersion)
 
-func (h *Handler) beginProduceTopic(ctx context.Context, from caller, req *kmsg.ProduceRequest, p *produce, i int, refused error, twice map[model.Partition]bool) {
-	in, out := &req.Topics[i], &p.topics[i]
-	out.name, out.id = in.Topic, in.TopicID
-	out.partitions = make([]produced, len(in.Partitions))
-	topic, err := refusedTopic(refused)
-	if err == nil {
-		topic, err = h.produceTo(ctx, from, req.Version, p.img, in)
-	}
-	out.topic = topic
-	if topic != nil {
-		out.name = topic.Name
-	}
-	var cfg topicconfig.Config
-	if err == nil {
-		cfg = h.configs.of(p.img, topic)
-	}
-	for j := range in.Partitions {
-		part, slot := &in.Partitions[j], &out.partitions[j]
-		slot.partition, slot.topic = part.Partition, out.name
-		slot.Appended = model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Err: err}
-		if err != nil {
-			continue
-		}
-		id := model.Partition{Topic: topic.ID, Index: part.Partition}
-		if slot.Err = producible(topic, id, twice); slot.Err != nil {
-			continue
-		}
-		data, checked, err := h.check(part.Records, cfg, req.Version)
-		if slot.Err = err; err != nil {
-			slot.invalid = &id
-			continue
-		}
-		slot.records, slot.bytes = checked.Info.Records, len(data)
-		p.pending.Add(1)
-		h.deps.Partitions.Append(ctx, model.Append{
-			Partition: id, Batch: checked.Info, Data: data, Acks: p.acks,
-			Timeout: produceTimeout(req.TimeoutMillis), LogAppendTime: checked.LogAppendTime,
-		}, func(a model.Appended) {
-			slot.Appended = a
-			p.finish(1)
-		})
-	}
-}
-
-func refusedTopic(refused error) (*image.Topic, error) { return nil, refused }
-
-// produceTo finds the topic and says whether the client may write to it. Names
-// are authorized before they are looked up, so that a refusal tells nothing.
-func (h *Handler) produceTo(ctx context.Context, from caller, version int16, img *image.Image, in *kmsg.ProduceRequestTopic) (*image.Topic, error) {
-	var t *image.Topic
-	var ok bool
-	if version >= idProduceVersion {
-		if t, ok = img.Topic(in.TopicID); !ok {
+// target finds the topic and says whether the client may write to it. A refusal by
+// name is the same whether there is such a topic or not, so that it tells nothing.
+func (p *produce) target(ctx context.Context, in *wire.ProduceTopic) (*target, error) {
+	var t *target
+	if p.from.Version >= idProduceVersion {
+		if t = p.h.targets.identified(p.img, in.ID); t == nil {
 			return nil, model.ErrUnknownTopicID
 		}
-		if !h.mayTopic(ctx, from, security.OpWrite, t.Name) {
+	} else if t = p.h.targets.named(p.img, in.Name); t == nil {
+		if !p.h.mayTopic(ctx, p.from, security.OpWrite, string(in.Name)) {
 			return nil, model.ErrTopicAuthorization
 		}
-	} else {
-		if !h.mayTopic(ctx, from, security.OpWrite, in.Topic) {
-			return nil, model.ErrTopicAuthorization
-		}
-		if t, ok = img.TopicByName(in.Topic); !ok {
-			return nil, model.ErrUnknownTopicOrPartition
-		}
+		return nil, model.ErrUnknownTopicOrPartition
 	}
-	if internal(t) && from.ClientID != adminClientID {
-		return t, fmt.Errorf("%w: %s is internal", model.ErrInvalidTopic, t.Name)
+	if !p.h.mayTopic(ctx, p.from, security.OpWrite, t.topic.Name) {
+		return nil, model.ErrTopicAuthorization
+	}
+	if t.internal && p.from.ClientID != adminClientID {
+		return t, fmt.Errorf("%w: %s is internal", model.ErrInvalidTopic, t.topic.Name)
 	}
 	return t, nil
 }
 
-func producible(t *image.Topic, id model.Partition, twice map[model.Partition]bool) error {
-	if _, ok := partition(t, id.Index); !ok {
+// findTwice marks the partitions that a request names more than once. None of their
+// batches is appended: one answer could not tell which of them was.
+func (p *produce) findTwice() {
+	slots := p.slots[:p.used]
+	if len(slots) > comparedMax {
+		first := make(map[model.Partition]*produced, len(slots))
+		for _, s := range slots {
+			if other := first[s.id]; other != nil {
+				s.twice, other.twice = true, true
+			} else {
+				first[s.id] = s
+			}
+		}
+		return
+	}
+	for i, s := range slots {
+		for _, other := range slots[:i] {
+			if s.id == other.id {
+				s.twice, other.twice = true, true
+			}
+		}
+	}
+}
+
+// append checks a batch and queues its append, or says why not. Once it is queued, its
+// end may write to s at any time.
+func (p *produce) append(ctx context.Context, s *produced) error {
+	t := s.target
+	if _, ok := partition(t.topic, s.id.Index); !ok {
 		return model.ErrUnknownTopicOrPartition
 	}
-	if twice[id] {
-		return fmt.Errorf("%w: partition %d of %s is named twice", model.ErrInvalidRequest, id.Index, t.Name)
+	if s.twice {
+		return fmt.Errorf("%w: partition %d of %s is named twice", model.ErrInvalidRequest, s.id.Index, t.topic.Name)
 	}
+	data, checked, err := p.check(t, s.in.Records)
+	if err != nil {
+		s.invalid = true
+		return err
+	}
+	s.records, s.bytes = checked.Info.Records, len(data)
+	p.pending.Add(1)
+	p.h.deps.Partitions.Append(ctx, model.Append{
+		Partition: s.id, Batch: checked.Info, Data: data, Acks: model.Acks(p.req.Acks),
+		Timeout: produceTimeout(p.req.TimeoutMillis), LogAppendTime: checked.LogAppendTime,
+	}, s.done)
 	return nil
 }
 
-// namedTwice are the partitions that a request names more than once. None of
-// their batches is appended: one answer could not tell which of them was.
-func namedTwice(req *kmsg.ProduceRequest, img *image.Image) map[model.Partition]bool {
-	if len(req.Topics) == 1 && len(req.Topics[0].Partitions) == 1 {
-		return nil // the most frequent request
-	}
-	seen := make(map[model.Partition]bool)
-	for i := range req.Topics {
-		in := &req.Topics[i]
-		id := model.TopicID(in.TopicID)
-		if req.Version < idProduceVersion {
-			t, ok := img.TopicByName(in.Topic)
-			if !ok {
-				continue
-			}
-			id = t.ID
-		}
-		for _, part := range in.Partitions {
-			p := model.Partition{Topic: id, Index: part.Partition}
-			_, again := seen[p]
-			seen[p] = again
-		}
-	}
-	return seen
-}
-
-// check validates a batch for a topic with these settings, and returns it in the
+// check checks a batch against the topic's settings, and returns it in the
 // topic's codec.
-func (h *Handler) check(data []byte, cfg topicconfig.Config, version int16) ([]byte, batch.Checked, error) {
-	info, err := recordbatch.Parse(data)
-	if err == nil && info.Attributes&recordbatch.AttrTransactional != 0 {
-		return nil, batch.Checked{}, errTransactions
+func (p *produce) check(t *target, data []byte) ([]byte, batch.Checked, error) {
+	if len(data) >= recordbatch.HeaderBytes && recordbatch.Attributes(data)&recordbatch.AttrTransactional != 0 {
+		if _, err := recordbatch.Parse(data); err == nil {
+			return nil, batch.Checked{}, errTransactions
+		}
 	}
-	policy := h.policy(cfg, version)
+	policy := t.policy
+	policy.ZstdAllowed = p.from.Version >= zstdProduceVersion
+	policy.Now = p.begun.UnixMilli()
 	checked, err := batch.Check(data, policy)
 	if err != nil {
 		return nil, batch.Checked{}, err
 	}
-	if codec, own := batch.CodecNamed(cfg.CompressionType); own {
-		return batch.Recompress(data, checked, codec, policy)
+	if t.own {
+		return batch.Recompress(data, checked, t.codec, policy)
 	}
 	return data, checked, nil
-}
-
-func (h *Handler) policy(cfg topicconfig.Config, version int16) batch.Policy {
-	return batch.Policy{
-		MaxBytes:             int(cfg.MaxMessageBytes),
-		SegmentBytes:         cfg.SegmentBytes,
-		LogAppendTime:        cfg.TimestampType == topicconfig.LogAppendTime,
-		TimestampBeforeMax:   literalMillis(cfg.TimestampBeforeMax),
-		TimestampAfterMax:    literalMillis(cfg.TimestampAfterMax),
-		Compacted:            cfg.CleanupPolicy.Compact,
-		ZstdAllowed:          version >= zstdProduceVersion,
-		MaxDecompressedBytes: h.cfg.DecompressedBytesMax,
-		Now:                  h.now().UnixMilli(),
-	}
 }
 
 // literalMillis keeps the longest duration the longest.
@@ -267,92 +310,128 @@ func produceTimeout(ms int32) time.Duration {
 	return min(max(time.Duration(ms)*time.Millisecond, 0), produceTimeoutMax)
 }
 
-// addLogStarts asks where the logs start whose batches did not pass the checks,
-// as Kafka tells it: not of batches that are too large or whose CRC is wrong.
-func (h *Handler) addLogStarts(ctx context.Context, from caller, p *produce) {
-	if from.Version < startProduceVersion || p.acks == model.AcksNone {
-		return
+// asksLogStarts reports whether the client is told where logs start whose batches did
+// not pass the checks.
+func (p *produce) asksLogStarts() bool {
+	if p.from.Version < startProduceVersion || model.Acks(p.req.Acks) == model.AcksNone {
+		return false
 	}
+	return slices.ContainsFunc(p.slots[:p.used], (*produced).asksLogStart)
+}
+
+// asksLogStart: as Kafka tells it, not of batches that are too large or whose CRC is
+// wrong.
+func (s *produced) asksLogStart() bool {
+	return s.invalid && !errors.Is(s.Err, model.ErrMessageTooLarge) &&
+		!errors.Is(s.Err, model.ErrRecordListTooLarge) && !errors.Is(s.Err, model.ErrCorruptMessage)
+}
+
+func (p *produce) addLogStarts(ctx context.Context) {
 	var asked []model.OffsetQuery
 	var slots []*produced
-	for i := range p.topics {
-		for j := range p.topics[i].partitions {
-			slot := &p.topics[i].partitions[j]
-			if slot.invalid == nil || errors.Is(slot.Err, model.ErrMessageTooLarge) ||
-				errors.Is(slot.Err, model.ErrRecordListTooLarge) || errors.Is(slot.Err, model.ErrCorruptMessage) {
-				continue
-			}
-			asked = append(asked, model.OffsetQuery{Partition: *slot.invalid, Timestamp: model.TimestampEarliest, CurrentEpoch: model.NoEpoch})
-			slots = append(slots, slot)
+	for _, s := range p.slots[:p.used] {
+		if s.asksLogStart() {
+			asked = append(asked, model.OffsetQuery{Partition: s.id, Timestamp: model.TimestampEarliest, CurrentEpoch: model.NoEpoch})
+			slots = append(slots, s)
 		}
 	}
-	if len(asked) == 0 {
-		return
-	}
-	for i, answer := range h.deps.Partitions.Offsets(ctx, asked) {
+	for i, answer := range p.h.deps.Partitions.Offsets(ctx, asked) {
 		if answer.Err == nil {
 			slots[i].LogStart = answer.Offset
 		}
 	}
 }
 
-// finishProduce makes the answer when every append has been answered. With
-// acks=0 there is none; an error ends the connection, so that the client asks
-// for metadata again.
-func (h *Handler) finishProduce(from caller, p *produce) wire.Reply {
-	resp := kmsg.NewPtrProduceResponse()
-	var failed error
-	leaders := newLeaders(p.img, from.Listener)
-	for i := range p.topics {
-		t := &p.topics[i]
-		out := kmsg.NewProduceResponseTopic()
-		out.Topic, out.TopicID = t.name, t.id
-		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.partitions))
-		for j := range t.partitions {
-			slot := &t.partitions[j]
-			if slot.Err == nil {
-				h.deps.Events.Produced(slot.topic, int(slot.records), slot.bytes)
-			} else if failed == nil {
-				failed = fmt.Errorf("%s-%d: %w", slot.topic, slot.partition, slot.Err)
-			}
-			out.Partitions[j] = h.producedPartition(from.Version, slot, t.topic, leaders)
+// reply is the request's Answer, given when every append has ended. Where the context
+// has ended before, appends may still be under way, and p is not used again. With acks=0
+// there is no response; an error ends the connection, so that the client asks for
+// metadata again.
+func (p *produce) reply(ctx context.Context) wire.Reply {
+	if p.made != nil {
+		select {
+		case <-p.made:
+			p.addLogStarts(ctx)
+		case <-ctx.Done():
 		}
-		resp.Topics = append(resp.Topics, out)
 	}
-	if p.acks == model.AcksNone {
-		if failed != nil {
-			return wire.Reply{Close: true, Reason: "produce without acks failed: " + failed.Error()}
-		}
-		return wire.Reply{}
+	p.h.deps.Events.Answered(wire.KeyProduce, p.from.Version, p.h.now().Sub(p.begun))
+	if p.pending.Load() > 0 {
+		return wire.Reply{Close: true, Reason: fmt.Sprintf("produce was given up: %v", context.Cause(ctx))}
 	}
-	for _, n := range leaders.named {
-		b := kmsg.NewProduceResponseBroker()
-		b.NodeID, b.Host, b.Port, b.Rack = int32(n.id), n.host, n.port, n.rack
-		resp.Brokers = append(resp.Brokers, b)
+	failed := p.tell()
+	if model.Acks(p.req.Acks) != model.AcksNone {
+		p.makeResponse()
+		return wire.Reply{Body: p}
 	}
-	return wire.Reply{Response: resp}
+	var r wire.Reply
+	if failed != nil {
+		r = wire.Reply{Close: true, Reason: fmt.Sprintf("produce without acks failed: %s-%d: %v", failed.name(), failed.in.Index, failed.Err)}
+	}
+	p.forget()
+	return r
 }
 
-func (h *Handler) producedPartition(version int16, slot *produced, t *image.Topic, leaders *leaders) kmsg.ProduceResponseTopicPartition {
-	out := kmsg.NewProduceResponseTopicPartition()
-	out.Partition = slot.partition
-	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = slot.BaseOffset, slot.LogAppendTime, slot.LogStart
-	if slot.Err == nil {
-		return out
-	}
-	out.ErrorCode = h.dataCode(slot.Err)
-	out.ErrorMessage = h.message(slot.Err)
-	var records *batch.RecordsError
-	if errors.As(slot.Err, &records) {
-		for _, r := range records.Records {
-			e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
-			e.RelativeOffset, e.ErrorMessage = r.Index, &r.Message
-			out.ErrorRecords = append(out.ErrorRecords, e)
+// tell counts what was appended, and returns the first partition where nothing was.
+func (p *produce) tell() (failed *produced) {
+	for _, s := range p.slots[:p.used] {
+		if s.Err == nil {
+			p.h.deps.Events.Produced(s.target.topic.Name, int(s.records), s.bytes)
+		} else if failed == nil {
+			failed = s
 		}
 	}
-	if version >= leaderProduceVersion && errors.Is(slot.Err, model.ErrNotLeaderOrFollower) {
-		leader, epoch := leaders.of(t, slot.partition)
-		out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = int32(leader), epoch
-	}
-	return out
+	return failed
 }
+
+// makeResponse makes the response of the outcomes.
+func (p *produce) makeResponse() {
+	p.resp.Answer(&p.req)
+	var leaders *leaders
+	n := 0
+	for i := range p.resp.Topics {
+		for j := range p.resp.Topics[i].Partitions {
+			s, out := p.slots[n], &p.resp.Topics[i].Partitions[j]
+			n++
+			out.BaseOffset, out.LogAppendTime, out.LogStart = s.BaseOffset, s.LogAppendTime, s.LogStart
+			if s.Err == nil {
+				continue
+			}
+			p.h.refuse(out, s.Err)
+			if p.from.Version >= leaderProduceVersion && errors.Is(s.Err, model.ErrNotLeaderOrFollower) {
+				if leaders == nil {
+					leaders = newLeaders(p.img, p.from.Listener)
+				}
+				leader, epoch := leaders.of(s.target.topic, s.id.Index)
+				out.Leader, out.LeaderEpoch = int32(leader), epoch
+			}
+		}
+	}
+	if leaders == nil {
+		return
+	}
+	for _, b := range leaders.named {
+		p.resp.Brokers = append(p.resp.Brokers, wire.ProducedBroker{ID: int32(b.id), Host: b.host, Port: b.port, Rack: b.rack})
+	}
+}
+
+// refuse tells why a batch was not appended.
+func (h *Handler) refuse(out *wire.ProducedPartition, err error) {
+	out.Code, out.Message = h.dataCode(err), h.message(err)
+	var records *batch.RecordsError
+	if errors.As(err, &records) {
+		for _, r := range records.Records {
+			out.Records = append(out.Records, wire.ProducedRecord{Index: r.Index, Message: r.Message})
+		}
+	}
+}
+
+// Size implements wire.Body.
+func (p *produce) Size() (appended, spliced int) { return p.resp.Size(), 0 }
+
+// Encode implements wire.Body.
+func (p *produce) Encode(dst []byte, _ func(int, []byte)) []byte {
+	return p.resp.AppendTo(dst, p.from.Version)
+}
+
+// Release implements wire.Body.
+func (p *produce) Release() { p.forget() }

@@ -209,7 +209,7 @@ func TestProduceOrder(t *testing.T) {
 	for i := range 5 {
 		req := toProduce(map[string][]byte{"orders-0": records(t, batch.Options{}, fmt.Sprint(i))})
 		req.Version = 9
-		answer := h.Begin(t.Context(), callOf(req))
+		answer := begin(t.Context(), h, callOf(req))
 		if len(c.appends) != i+1 {
 			t.Fatalf("request %d was begun, %d batches are queued", i, len(c.appends))
 		}
@@ -235,8 +235,8 @@ func TestProduceGivenUp(t *testing.T) {
 	req.Version = 9
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	reply := newHandler(c).Begin(t.Context(), callOf(req))(ctx)
-	if !reply.Close || reply.Response != nil {
+	reply := begin(t.Context(), newHandler(c), callOf(req))(ctx)
+	if !reply.Close || reply.Body != nil {
 		t.Errorf("got %+v", reply)
 	}
 	c.release()
@@ -251,8 +251,8 @@ func TestProduceWithoutAcks(t *testing.T) {
 		f.topic("orders", self, 2)
 		req := toProduce(map[string][]byte{c.to: records(t, batch.Options{}, "v")})
 		req.Acks, req.Version = 0, 9
-		reply := newHandler(f).Begin(t.Context(), callOf(req))(t.Context())
-		if reply.Response != nil || reply.Close != c.close || c.close && !strings.Contains(reply.Reason, c.to) {
+		reply := begin(t.Context(), newHandler(f), callOf(req))(t.Context())
+		if reply.Body != nil || reply.Close != c.close || c.close && !strings.Contains(reply.Reason, c.to) {
 			t.Errorf("%s: %+v", c.to, reply)
 		}
 	}
@@ -373,7 +373,7 @@ func TestProduceInternalTopicByAdminClient(t *testing.T) {
 	req.Version = 9
 	call := callOf(req)
 	call.ClientID = "__admin_client"
-	if got := codes(decoded[*kmsg.ProduceResponse](t, req, newHandler(c).Begin(t.Context(), call)(t.Context()))); got["__consumer_offsets-0"] != 0 {
+	if got := codes(decoded[*kmsg.ProduceResponse](t, req, begin(t.Context(), newHandler(c), call)(t.Context()))); got["__consumer_offsets-0"] != 0 {
 		t.Fatalf("got %v", got)
 	}
 }

@@ -149,7 +149,7 @@ func TestEveryVersion(t *testing.T) {
 			if req == nil {
 				t.Fatalf("%s has no request", a.Name())
 			}
-			reply := h.Begin(t.Context(), callOf(req))(t.Context())
+			reply := begin(t.Context(), h, callOf(req))(t.Context())
 			if got := failure(decoded[kmsg.Response](t, req, reply)); len(got) > 0 {
 				t.Errorf("%s version %d failed: %v", a.Name(), v, got)
 			}
@@ -172,7 +172,7 @@ func TestUnknownVersions(t *testing.T) {
 		{Header: wire.Header{Key: 999, Version: 0}},
 		{Header: wire.Header{Key: wire.KeyMetadata, Version: 9}, Body: []byte{0xff}},
 	} {
-		if reply := h.Begin(t.Context(), call)(t.Context()); !reply.Close || reply.Response != nil || reply.Reason == "" {
+		if reply := h.Begin(t.Context(), call)(t.Context()); !reply.Close || encoded(0, reply) != nil || reply.Reason == "" {
 			t.Errorf("%+v: %+v", call.Header, reply)
 		}
 	}
@@ -212,7 +212,7 @@ func TestWhatIsNotServed(t *testing.T) {
 		for _, key := range keys {
 			for _, version := range []int16{0, 1, 5} {
 				reply := h.Begin(t.Context(), wire.Call{Header: wire.Header{Key: key, Version: version}, Body: make([]byte, 64)})(t.Context())
-				if !reply.Close || reply.Response != nil || reply.Reason == "" {
+				if !reply.Close || encoded(0, reply) != nil || reply.Reason == "" {
 					t.Errorf("%s: key %d version %d: %+v", what, key, version, reply)
 				}
 			}
@@ -287,19 +287,23 @@ func FuzzHandle(f *testing.F) {
 			cancel()
 			ctx = stopped
 		}
-		reply := h.Begin(t.Context(), call)(ctx)
-		if reply.Response == nil {
-			return
-		}
-		v := version
+		reply := begin(t.Context(), h, call)(ctx)
 		if reply.Version != nil {
-			v = *reply.Version
+			version = *reply.Version
 		}
-		reply.Response.SetVersion(v)
-		back := kmsg.ResponseForKey(key)
-		back.SetVersion(v)
-		if err := back.ReadFrom(reply.Response.AppendTo(nil)); err != nil {
-			t.Fatalf("key %d version %d: the answer cannot be read: %v", key, v, err)
+		if body := encoded(version, reply); body != nil {
+			read(t, key, version, body)
 		}
 	})
+}
+
+// read reads the body of a response as a client would.
+func read(t testing.TB, key, version int16, body []byte) kmsg.Response {
+	t.Helper()
+	resp := kmsg.ResponseForKey(key)
+	resp.SetVersion(version)
+	if err := resp.ReadFrom(body); err != nil {
+		t.Fatalf("key %d version %d: the answer cannot be read: %v", key, version, err)
+	}
+	return resp
 }

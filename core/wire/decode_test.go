@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"runtime"
 	"slices"
@@ -11,9 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// decoded are the APIs that have no decoder of their own.
+func decoded() []API {
+	return slices.DeleteFunc(APIs(), func(a API) bool { return a.Key == KeyProduce })
+}
+
 func TestDecodeEveryVersion(t *testing.T) {
 	table := NewTable()
-	for _, a := range APIs() {
+	for _, a := range decoded() {
 		for v := a.Serves; v <= a.Max; v++ {
 			req := kmsg.RequestForKey(a.Key)
 			req.SetVersion(v)
@@ -48,57 +52,18 @@ func TestDecodeRefusesWhatIsNotServed(t *testing.T) {
 	}
 }
 
-// Unknown tagged fields are skipped, wherever they are. (KIP-482)
-func TestDecodeSkipsUnknownTags(t *testing.T) {
-	req := kmsg.NewPtrProduceRequest()
-	req.Version = 9
-	topic := kmsg.NewProduceRequestTopic()
-	topic.Topic = "t"
-	part := kmsg.NewProduceRequestTopicPartition()
-	part.Records = []byte("r")
-	part.UnknownTags.Set(77, []byte("x"))
-	topic.Partitions = append(topic.Partitions, part)
-	topic.UnknownTags.Set(78, []byte("y"))
-	req.Topics = append(req.Topics, topic)
-	req.UnknownTags.Set(79, make([]byte, 300))
-	got, err := NewTable().Decode(Header{Key: KeyProduce, Version: 9}, req.AppendTo(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := got.(*kmsg.ProduceRequest); string(r.Topics[0].Partitions[0].Records) != "r" {
-		t.Fatalf("got %+v", r)
-	}
-}
-
 // allocated measures what decoding allocates.
 func allocated(h Header, body []byte) uint64 {
 	table := NewTable()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, _ = table.Decode(h, body)
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
+	return allocatedBy(func() { _, _ = table.Decode(h, body) })
 }
 
-// A produce of 8 MiB that claims as many topics as the codec believes, and one
-// that has very many true ones, cost next to nothing.
-func TestHostileProduceCounts(t *testing.T) {
-	const size = 8 << 20
-	body := make([]byte, 0, size)
-	body = append(body, 0xff, 0xff) // no transactional ID
-	body = append(body, 0, 1, 0, 0, 0, 0)
-	claim := binary.BigEndian.AppendUint32(body, size/2-100)
-	lie := slices.Concat(claim, make([]byte, size))
-	for i := len(claim); i < len(lie); i += 6 {
-		lie[i] = 0x7f // each topic's name is 32 KiB: there are far fewer than claimed
-	}
-	if n := allocated(Header{Key: KeyProduce, Version: 3}, lie); n > 1<<20 {
-		t.Errorf("a false count made the decoder allocate %d bytes", n)
-	}
-	many := slices.Concat(claim, make([]byte, size*3)) // topics of six zero bytes
-	if n := allocated(Header{Key: KeyProduce, Version: 3}, many); n > 1<<20 {
-		t.Errorf("very many topics made the decoder allocate %d bytes", n)
-	}
+func allocatedBy(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 func TestHostileCounts(t *testing.T) {
@@ -107,10 +72,7 @@ func TestHostileCounts(t *testing.T) {
 	for _, fill := range []byte{0x00, 0x01, 0x02, 0x7f, 0xff} {
 		fills[fill] = bytes.Repeat([]byte{fill}, 16<<10)
 	}
-	for _, a := range APIs() {
-		if a.Key == KeyProduce {
-			continue
-		}
+	for _, a := range decoded() {
 		for v := a.Serves; v <= a.Max; v++ {
 			h := Header{Key: a.Key, Version: v}
 			if n := allocated(h, oversized); n > 64<<10 {
@@ -142,11 +104,6 @@ func TestNegativeArrays(t *testing.T) {
 	}{
 		{Header{Key: KeyMetadata, Version: 8}, []byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0}, true},
 		{Header{Key: KeyMetadata, Version: 8}, []byte{0xff, 0xff, 0xff, 0xfe, 1, 0, 0}, false},
-		{Header{Key: KeyProduce, Version: 3}, []byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0}, true},
-		{Header{Key: KeyProduce, Version: 3}, []byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff}, false},
-		{Header{Key: KeyProduce, Version: 9}, []byte{0, 0, 1, 0, 0, 0, 1, 1, 0}, true},
-		{Header{Key: KeyProduce, Version: 9}, []byte{0, 0, 1, 0, 0, 0, 1, 0, 0}, false},
-		{Header{Key: KeyProduce, Version: 3}, []byte{0xff, 0xff, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xfe}, false},
 		{Header{Key: int16(kmsg.OffsetCommit), Version: 2}, offsetCommit(0), true},
 		{Header{Key: int16(kmsg.OffsetCommit), Version: 2}, offsetCommit(0xff), false},
 		{Header{Key: int16(kmsg.OffsetCommit), Version: 2}, offsetCommit(0xfb), false},
@@ -163,14 +120,13 @@ func TestNegativeArrays(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, a := range APIs() {
+	for _, a := range decoded() {
 		for v := a.Serves; v <= a.Max; v++ {
 			req := kmsg.RequestForKey(a.Key)
 			req.SetVersion(v)
 			f.Add(a.Key, v, req.AppendTo(nil))
 		}
 	}
-	f.Add(KeyProduce, int16(9), []byte{0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add(KeyFetch, int16(12), []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	table := NewTable()
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
