@@ -20,8 +20,8 @@ func (nothing) Append(_ context.Context, _ model.Append, done func(model.Appende
 	done(model.Appended{})
 }
 
-func (nothing) Fetch(_ context.Context, f model.Fetch) []model.Fetched {
-	return make([]model.Fetched, len(f.Partitions))
+func (nothing) Fetch(_ context.Context, f model.Fetch) *model.FetchAnswer {
+	return &model.FetchAnswer{Partitions: make([]model.Fetched, len(f.Partitions))}
 }
 
 func benchHandler(b *testing.B, partitions int) *Handler {

@@ -296,7 +296,7 @@ func (c *cluster) release() {
 	}
 }
 
-func (c *cluster) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
+func (c *cluster) Fetch(ctx context.Context, f model.Fetch) *model.FetchAnswer {
 	c.mu.Lock()
 	c.fetches = append(c.fetches, f)
 	c.mu.Unlock()
@@ -308,14 +308,14 @@ func (c *cluster) Fetch(ctx context.Context, f model.Fetch) []model.Fetched {
 		changed := c.changed
 		c.mu.Unlock()
 		if size >= f.MinBytes || failed || f.MaxWait <= 0 {
-			return out
+			return &model.FetchAnswer{Partitions: out}
 		}
 		select {
 		case <-changed:
 		case <-deadline.C:
-			return out
+			return &model.FetchAnswer{Partitions: out}
 		case <-ctx.Done():
-			return out
+			return &model.FetchAnswer{Partitions: out}
 		}
 	}
 }
@@ -342,7 +342,7 @@ func (c *cluster) fetchOnce(f model.Fetch) (out []model.Fetched, size int, faile
 			for _, b := range l.batches {
 				info, _ := recordbatch.Parse(b)
 				if info.LastOffset >= p.Offset && size < f.MaxBytes {
-					got.Data = append(got.Data, b...)
+					got.Data = append(got.Data, b)
 					size += len(b)
 				}
 			}
