@@ -127,9 +127,10 @@ func TestNotApplicableIsNotPassed(t *testing.T) {
 		cases[c.Name] = c
 	}
 	for _, result := range report.Results {
-		needs := cases[result.Name].Needs != storagetest.Abilities{}
+		c := cases[result.Name]
+		needs := c.Needs != storagetest.Abilities{} || c.Offers != storagetest.Offers{}
 		if needs != (result.Status == storagetest.NotApplicable) || needs != (result.Message != "") {
-			t.Errorf("%s needs %+v and is %v: %s", result.Name, cases[result.Name].Needs, result.Status, result.Message)
+			t.Errorf("%s needs %+v, asks for %+v, and is %v: %s", result.Name, c.Needs, c.Offers, result.Status, result.Message)
 		}
 	}
 }

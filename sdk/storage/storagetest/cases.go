@@ -23,10 +23,11 @@ const stuckGrace = 2 * time.Second
 func Cases() []Case {
 	return slices.Concat(
 		openCases(), closeCases(), providerCases(),
-		appendCases(), pipelineCases(), repeatCases(), durabilityCases(),
+		appendCases(), partsCases(), pipelineCases(), repeatCases(), durabilityCases(),
 		readCases(), scanCases(), timestampCases(),
 		truncateCases(), trimCases(), retainCases(), replaceCases(),
 		blobCases(), damageCases(), fullCases(),
+		filesCases(), grantCases(), grantEndCases(), leaseCases(),
 		concurrencyCases(), modelCases(),
 	)
 }
@@ -67,18 +68,23 @@ func (c Case) runOn(ctx context.Context, target Target, opt Options) Result {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, opt.CaseTimeout)
 	defer cancel()
-	message := make(chan string, 1)
-	go func() { message <- c.attempt(ctx, target, opt.Seed) }()
+	type outcome struct {
+		status  Status
+		message string
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		status, message := c.attempt(ctx, target, opt.Seed)
+		ended <- outcome{status, message}
+	}()
 	select {
-	case result.Message = <-message:
+	case o := <-ended:
+		result.Status, result.Message = o.status, o.message
 	case <-afterEnd(ctx, stuckGrace):
+		result.Status = Failed
 		result.Message = fmt.Sprintf("the case did not end within %v: a call of the store hangs", opt.CaseTimeout+stuckGrace)
 	}
 	result.Duration = time.Since(began)
-	result.Status = Passed
-	if result.Message != "" {
-		result.Status = Failed
-	}
 	return result
 }
 
@@ -88,9 +94,8 @@ func afterEnd(ctx context.Context, grace time.Duration) <-chan time.Time {
 	return time.After(time.Until(deadline) + grace)
 }
 
-// attempt runs the case on a fresh backing and returns why it failed, or
-// nothing.
-func (c Case) attempt(ctx context.Context, target Target, seed uint64) (message string) {
+// attempt runs the case on a fresh backing and returns how it went, and why.
+func (c Case) attempt(ctx context.Context, target Target, seed uint64) (status Status, message string) {
 	name := fnv.New64a()
 	_, _ = name.Write([]byte(c.Name)) // a hash never fails
 	e := &env{
@@ -104,28 +109,31 @@ func (c Case) attempt(ctx context.Context, target Target, seed uint64) (message 
 		if e.backing == nil {
 			return
 		}
-		if err := e.backing.Remove(context.WithoutCancel(ctx)); err != nil && message == "" {
-			message = fmt.Sprintf("remove the backing: %v", err)
+		if err := e.backing.Remove(context.WithoutCancel(ctx)); err != nil && status != Failed {
+			status, message = Failed, fmt.Sprintf("remove the backing: %v", err)
 		}
 	}()
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case failure:
-			message = string(p)
+			status, message = Failed, string(p)
 		default:
-			message = fmt.Sprintf("panic: %v\n%s", p, debug.Stack())
+			status, message = Failed, fmt.Sprintf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
 	backing, err := target.Fresh(ctx)
 	e.must(err, "make a fresh backing")
 	e.backing = backing
 	e.openStore()
+	if lacking := c.Offers.lacking(e.store.Capabilities()); lacking != "" {
+		return NotApplicable, lacking
+	}
 	c.run(e)
 	if n := e.twice.Load(); n > 0 {
 		e.failf("%d appends were completed more than once", n)
 	}
-	return ""
+	return Passed, ""
 }
 
 // lacking names what is needed and not there, or returns "".

@@ -316,7 +316,7 @@ func identity(e *env) {
 	again.ProposedDirectoryID = storage.DirectoryID{9, 9, 9}
 	store, dir, err := e.backing.Open(e.ctx, again)
 	e.must(err, "open the store again")
-	e.store = store
+	e.store, e.ids = store, new(idSet)
 	if dir != cfg.ProposedDirectoryID {
 		e.failf("the store was first opened with directory ID %x and answers %x", cfg.ProposedDirectoryID, dir)
 	}

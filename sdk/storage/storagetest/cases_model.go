@@ -44,6 +44,7 @@ type model struct {
 	durable int64 // known to survive loss of power
 	batches []made
 	blobs   map[string]storage.Blob
+	lent    []*borrowed // leases that are held, over any number of lives
 }
 
 func (e *env) runModel(end ending) {
@@ -70,8 +71,7 @@ func (e *env) runModel(end ending) {
 			var acks []func() int
 			for i, m := range logs {
 				flights[i] = e.batches(m.leo, 30, m.epoch)
-				pending := e.launch(m.handle, flights[i], e.rng.IntN(20))
-				acks = append(acks, func() int { return acknowledged(pending) })
+				acks = append(acks, m.launch(e, flights[i]))
 			}
 			e.must(e.backing.Kill(e.ctx), "kill the store")
 			acked := make([]int, len(logs))
@@ -92,6 +92,32 @@ func (e *env) runModel(end ending) {
 	for _, m := range logs {
 		m.open(e, "at the end")
 	}
+}
+
+// launch has batches under way, and returns how many of them are known to survive
+// a kill.
+func (m *model) launch(e *env, list []made) func() int {
+	if e.store.Capabilities().Grants && e.rng.IntN(2) == 0 {
+		g := m.host(e)
+		written := 0
+		if err := g.tryGrant(); err != nil {
+			e.wantClass(err, "ask for a grant", storage.ErrRetry)
+		}
+		for ; written < len(list) && g.fits(list[written]); written++ {
+			if req := g.write(list[written]); written < 10 {
+				e.begin(req)
+			}
+		}
+		g.drop()
+		return func() int { return written }
+	}
+	pending := e.launch(m.handle, list, e.rng.IntN(20))
+	return func() int { return acknowledged(pending) }
+}
+
+// host is a host of the log as it is now.
+func (m *model) host(e *env) *host {
+	return e.host(storage.OpenResult{Handle: m.handle, LEO: m.leo}, m.epoch)
 }
 
 // open opens the log and checks it.
@@ -190,9 +216,26 @@ func (m *model) append(e *env) {
 			base += e.rng.Int64N(5) // a gap
 		}
 		b := e.batches(base, 1+e.rng.IntN(3), m.epoch)
-		e.append(m.handle, m.leo, b...)
+		if e.store.Capabilities().Grants && e.rng.IntN(3) == 0 {
+			m.host(e).grantedOnce(b)
+		} else {
+			e.append(m.handle, m.leo, b...)
+		}
 		m.batches, m.leo = append(m.batches, b...), endOf(b, base)
 	}
+}
+
+// grantedOnce appends the batches under a grant of their own, if there is one.
+func (g *host) grantedOnce(list []made) {
+	defer g.drop()
+	if err := g.tryGrant(); err != nil {
+		g.wantClass(err, "ask for a grant", storage.ErrRetry)
+	}
+	if !g.fits(list...) {
+		g.plain(list...)
+		return
+	}
+	g.told(g.begin(g.write(list...)), g.leo)
 }
 
 // repeat appends what is there already, if anything is.
@@ -246,6 +289,16 @@ func (m *model) look(e *env) {
 		Timestamp: e.start.UnixMilli() - 1_000_000 + offset - 3 + e.rng.Int64N(7),
 		UpTo:      upTo,
 	}), "search by time")
+	if e.store.Capabilities().Leases && offset < m.leo {
+		if lent := e.borrow(m.handle, held, offset); lent != nil {
+			m.lent = append(m.lent, lent)
+		}
+	}
+	if n := len(m.lent); n > 5 {
+		e.unchanged("in the model", m.lent)
+		e.giveBack(m.lent[:3]...)
+		m.lent = slices.Clone(m.lent[3:])
+	}
 }
 
 func (m *model) truncate(e *env) {

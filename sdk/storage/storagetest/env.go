@@ -26,6 +26,7 @@ type env struct {
 	start   time.Time // about when the case began, in whole milliseconds
 	// twice counts completions that came after the first one of their append.
 	twice *atomic.Int64
+	ids   *idSet
 }
 
 // failure is what a failed case panics with.
@@ -59,7 +60,7 @@ func (e *env) wantClass(err error, act string, classes ...error) {
 func (e *env) openStore() {
 	store, _, err := e.backing.Open(e.ctx, e.backing.Config())
 	e.must(err, "open the store")
-	e.store = store
+	e.store, e.ids = store, new(idSet)
 }
 
 // restart shuts the store down in order and opens it again.

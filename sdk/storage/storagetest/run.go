@@ -1,6 +1,10 @@
 package storagetest
 
-import "time"
+import (
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/storage"
+)
 
 // Case is one rule of the specification, checked.
 type Case struct {
@@ -10,8 +14,28 @@ type Case struct {
 	About string
 	// Needs is what the target must be able to do.
 	Needs Abilities
+	// Offers is what the store must offer.
+	Offers Offers
 
 	run func(e *env)
+}
+
+// Offers are parts of the contract that a store may leave out; see
+// storage.Capabilities.
+type Offers struct {
+	Grants bool
+	Leases bool
+}
+
+// lacking names what is asked for and not offered, or returns "".
+func (o Offers) lacking(has storage.Capabilities) string {
+	switch {
+	case o.Grants && !has.Grants:
+		return "the store does not grant writes"
+	case o.Leases && !has.Leases:
+		return "the store does not lend leases"
+	}
+	return ""
 }
 
 // Options steer a run. The zero value runs everything with seed 1.
@@ -37,8 +61,9 @@ const (
 	Passed
 	// Failed: it does not; Result.Message says what was seen.
 	Failed
-	// NotApplicable: the target cannot run the case; it says nothing about the
-	// store. Result.Message says what is lacking.
+	// NotApplicable: the target cannot run the case, or the store does not offer
+	// what it is about; it says nothing about the store. Result.Message says what
+	// is lacking.
 	NotApplicable
 )
 

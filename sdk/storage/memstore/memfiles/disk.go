@@ -260,33 +260,35 @@ func (f *file) end() int64 {
 // truncate takes the batches that hold an offset of to or above. What leases reach
 // stays in its file, and the log goes on in another.
 func (d *Disk) truncate(l *layout, to int64) error {
-	for len(l.files) > 0 {
-		f := l.last()
+	for n := len(l.files); n > 0; n = len(l.files) {
+		f := l.files[n-1]
 		keep := len(f.batches)
 		for keep > 0 && f.batches[keep-1].LastOffset >= to {
 			keep--
 		}
-		if keep == 0 && len(l.files) > 1 {
-			f.drop()
-			l.files = l.files[:len(l.files)-1]
-			continue
+		if keep > 0 || n == 1 {
+			return d.truncateFile(l, f, keep)
 		}
-		if keep == len(f.batches) {
-			return nil
-		}
-		size := f.batches[keep].pos
-		f.batches = f.batches[:keep:keep]
-		if f.lent <= size {
-			return f.cut(size)
-		}
-		f.size, f.dirty = size, size
-		next, err := d.newFile()
-		if err != nil {
-			return err
-		}
-		l.files = append(l.files, next)
-		return nil
+		f.drop()
+		l.files = l.files[:n-1]
 	}
+	return nil
+}
+
+// truncateFile keeps the first batches of the log's last file.
+func (d *Disk) truncateFile(l *layout, f *file, keep int) error {
+	if keep < len(f.batches) {
+		f.size = f.batches[keep].pos
+		f.batches = f.batches[:keep:keep]
+	}
+	if f.lent <= f.size { // nor was it left so by an earlier truncation
+		return f.cut(f.size)
+	}
+	next, err := d.newFile()
+	if err != nil {
+		return err
+	}
+	l.files = append(l.files, next)
 	return nil
 }
 
