@@ -28,7 +28,13 @@ type Loop[T any] struct {
 	body  Body[T]
 	clock Clock
 	box   *mailbox[T]
-	burst []T
+	spare []T // room for the next burst
+
+	// The timer of Run: one that is set fires no later than the body's deadline, maybe
+	// earlier, since deadlines mostly move on.
+	fire   <-chan time.Time
+	stop   func() bool
+	firing time.Time
 }
 
 // New makes a loop. A capacity of zero or less is MailboxCapacity. Nothing is
@@ -58,9 +64,10 @@ func (l *Loop[T]) Deadline() (time.Time, bool) { return l.body.Deadline() }
 // Turn steps the body once with what has arrived, at the time given. It is how
 // a simulator runs a loop; Run uses it too.
 func (l *Loop[T]) Turn(now time.Time) {
-	l.burst = l.box.take(l.burst[:0])
-	l.body.Step(now, l.burst)
-	clear(l.burst)
+	burst := l.box.take(l.spare)
+	l.body.Step(now, burst)
+	clear(burst)
+	l.spare = burst
 }
 
 // Run steps the body whenever something has arrived or is due, until the body
@@ -70,6 +77,7 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 	defer func() {
 		l.box.close()
 		l.Turn(l.clock.Now())
+		l.disarm()
 	}()
 	for !l.body.Done() {
 		if err := ctx.Err(); err != nil {
@@ -83,22 +91,43 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 
 // wait returns when there is something to do.
 func (l *Loop[T]) wait(ctx context.Context) {
-	if l.box.len() > 0 {
+	if !l.box.park() {
 		return
 	}
-	var fire <-chan time.Time
-	if at, ok := l.body.Deadline(); ok {
-		d := at.Sub(l.clock.Now())
-		if d <= 0 {
-			return
-		}
-		c, stop := l.clock.NewTimer(d)
-		defer stop()
-		fire = c
+	if !l.arm() {
+		l.box.unpark()
+		return
 	}
 	select {
 	case <-l.box.wake:
-	case <-fire:
+		return
+	case <-l.fire:
+		l.fire = nil
 	case <-ctx.Done():
+	}
+	l.box.unpark()
+}
+
+// arm sees to it that fire receives no later than at the body's deadline, if there is
+// one. It reports false where that is over.
+func (l *Loop[T]) arm() bool {
+	at, ok := l.body.Deadline()
+	if !ok || l.fire != nil && !l.firing.After(at) {
+		return true
+	}
+	d := at.Sub(l.clock.Now())
+	if d <= 0 {
+		return false
+	}
+	l.disarm()
+	l.fire, l.stop = l.clock.NewTimer(d)
+	l.firing = at
+	return true
+}
+
+func (l *Loop[T]) disarm() {
+	if l.fire != nil {
+		l.stop()
+		l.fire = nil
 	}
 }

@@ -11,86 +11,106 @@ var ErrClosed = errors.New("loop closed")
 
 // mailbox is a queue with two doors. Post is for the outside and waits while
 // the mailbox is full; complete is for answers to what the body itself asked
-// for, whose number the body bounds, and never waits.
+// for, whose number the body bounds, and never waits. One goroutine takes.
 type mailbox[T any] struct {
-	slots chan struct{} // one for each posted input that waits; its capacity is the bound
-	wake  chan struct{} // capacity 1: a second wake-up adds nothing to the first
+	capacity int
+	wake     chan struct{} // capacity 1; for the one who is parked
 
 	mu     sync.Mutex
-	queue  []letter[T]
-	spare  []letter[T]
+	queue  []T
+	posted int             // of queue; at most capacity
+	full   []chan struct{} // closed when there is room again
+	parked bool            // nobody takes before wake
 	closed bool
 }
 
-// letter is an input and the door it came through.
-type letter[T any] struct {
-	in     T
-	posted bool
-}
-
 func newMailbox[T any](capacity int) *mailbox[T] {
-	return &mailbox[T]{
-		slots: make(chan struct{}, capacity),
-		wake:  make(chan struct{}, 1),
-	}
+	return &mailbox[T]{capacity: capacity, wake: make(chan struct{}, 1)}
 }
 
 // post waits for room until ctx ends.
 func (b *mailbox[T]) post(ctx context.Context, in T) error {
-	select {
-	case b.slots <- struct{}{}:
-	default:
+	for {
+		b.mu.Lock()
+		if b.closed {
+			b.mu.Unlock()
+			return ErrClosed
+		}
+		if b.posted < b.capacity {
+			b.posted++
+			b.putAndUnlock(in)
+			return nil
+		}
+		room := make(chan struct{})
+		b.full = append(b.full, room)
+		b.mu.Unlock()
 		select {
-		case b.slots <- struct{}{}:
+		case <-room:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	if !b.put(letter[T]{in: in, posted: true}) {
-		<-b.slots
-		return ErrClosed
-	}
-	return nil
 }
 
 // complete never waits. It reports whether the input was taken.
-func (b *mailbox[T]) complete(in T) bool { return b.put(letter[T]{in: in}) }
-
-func (b *mailbox[T]) put(l letter[T]) bool {
+func (b *mailbox[T]) complete(in T) bool {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
 		return false
 	}
-	b.queue = append(b.queue, l)
-	first := len(b.queue) == 1
-	b.mu.Unlock()
-	if first {
-		select {
-		case b.wake <- struct{}{}:
-		default:
-		}
-	}
+	b.putAndUnlock(in)
 	return true
 }
 
-// take moves everything that has arrived to dst and frees its room.
-func (b *mailbox[T]) take(dst []T) []T {
+// putAndUnlock wakes whoever is parked. He is woken once, however much arrives before
+// he takes it.
+func (b *mailbox[T]) putAndUnlock(in T) {
+	b.queue = append(b.queue, in)
+	parked := b.parked
+	b.parked = false
+	b.mu.Unlock()
+	if parked {
+		b.wake <- struct{}{}
+	}
+}
+
+// take gives everything that has arrived, and takes room for what comes next.
+func (b *mailbox[T]) take(room []T) []T {
 	b.mu.Lock()
 	got := b.queue
-	b.queue = b.spare[:0]
+	b.queue, b.posted = room[:0], 0
+	b.wakePostersAndUnlock()
+	return got
+}
+
+// wakePostersAndUnlock lets all try again who found the mailbox full.
+func (b *mailbox[T]) wakePostersAndUnlock() {
+	full := b.full
+	b.full = nil
 	b.mu.Unlock()
-	for i := range got {
-		dst = append(dst, got[i].in)
-		if got[i].posted {
-			<-b.slots
-		}
+	for _, room := range full {
+		close(room)
 	}
-	clear(got)
+}
+
+// park reports whether the mailbox is empty; then wake tells of the next input.
+func (b *mailbox[T]) park() bool {
 	b.mu.Lock()
-	b.spare = got[:0]
+	defer b.mu.Unlock()
+	b.parked = len(b.queue) == 0
+	return b.parked
+}
+
+// unpark is for one who was parked and has waited enough.
+func (b *mailbox[T]) unpark() {
+	b.mu.Lock()
+	parked := b.parked
+	b.parked = false
 	b.mu.Unlock()
-	return dst
+	if !parked {
+		<-b.wake // it has come, or is about to
+	}
 }
 
 // len counts what waits.
@@ -104,5 +124,5 @@ func (b *mailbox[T]) len() int {
 func (b *mailbox[T]) close() {
 	b.mu.Lock()
 	b.closed = true
-	b.mu.Unlock()
+	b.wakePostersAndUnlock()
 }
