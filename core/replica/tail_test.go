@@ -103,6 +103,7 @@ func TestTailReadsLikeAStore(t *testing.T) {
 			want []byte
 		}
 		var sent []sending
+		frames := 0 // that are lent
 		rt.Repeat(map[string]func(*rapid.T){
 			"append": func(rt *rapid.T) { // batches for several logs, in one frame or not
 				var frame *model.Frame
@@ -117,7 +118,7 @@ func TestTailReadsLikeAStore(t *testing.T) {
 				}
 				if rapid.Bool().Draw(rt, "frame") {
 					whole := slices.Concat(parts...)
-					frame = &model.Frame{Bytes: len(whole)}
+					frame = lendFrame(whole, &frames)
 					for i := range parts {
 						parts[i], whole = whole[:len(parts[i])], whole[len(parts[i]):]
 					}
@@ -133,6 +134,9 @@ func TestTailReadsLikeAStore(t *testing.T) {
 					if rapid.IntRange(0, 20).Draw(rt, "skip") > 0 { // else it has a gap, and begins anew
 						all.add(&tls[of[i]], info.BaseOffset, info.LastOffset, parts[i], frame)
 					}
+				}
+				if frame != nil {
+					frame.Drop()
 				}
 			},
 			"read": func(rt *rapid.T) {
@@ -183,10 +187,23 @@ func TestTailReadsLikeAStore(t *testing.T) {
 		for i := range tls {
 			all.reset(&tls[i])
 		}
-		if all.used != 0 || all.sent.Load() != 0 || len(all.frames) != 0 || all.oldest != nil || all.newest != nil || buffers.lent() != 0 {
-			rt.Fatalf("%d bytes, %d of answers, %d frames and %d buffers are left", all.used, all.sent.Load(), len(all.frames), buffers.lent())
+		if all.used != 0 || all.sent.Load() != 0 || len(all.frames) != 0 || all.oldest != nil || all.newest != nil || buffers.lent() != 0 || frames != 0 {
+			rt.Fatalf("%d bytes, %d of answers, %d frames, %d lent, and %d buffers are left", all.used, all.sent.Load(), len(all.frames), frames, buffers.lent())
 		}
 	})
+}
+
+// lendFrame is a frame of these bytes, which are spoiled when nobody keeps it.
+func lendFrame(whole []byte, lent *int) *model.Frame {
+	*lent++
+	f := model.NewFrame(len(whole), func() {
+		*lent--
+		for i := range whole {
+			whole[i] = 0xdb
+		}
+	})
+	f.Keep()
+	return f
 }
 
 // holds counts the memory of what is in tails and of what is sent.

@@ -251,6 +251,7 @@ func (s *tails) freeLocked(e *extent) {
 	} else if f.extents--; f.extents == 0 {
 		delete(s.frames, f.frame)
 		s.used -= f.bytes
+		f.frame.Drop()
 	}
 	e.data = nil
 }
