@@ -65,7 +65,7 @@ func (t *tracker) Append(ctx context.Context, req storage.AppendRequest, done fu
 }
 
 func lastBatch(req storage.AppendRequest) []byte {
-	if len(req.Batches) == 0 {
+	if len(req.Batches) == 0 || len(req.Data) == 0 {
 		return nil
 	}
 	size := int(req.Batches[len(req.Batches)-1].Bytes)
@@ -113,91 +113,6 @@ func mustParse(b []byte) storage.BatchInfo {
 	}
 	return info
 }
-
-// hooked is a tracker some of whose methods are replaced.
-type hooked struct {
-	*tracker
-	open     func(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult
-	append   func(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error))
-	read     func(ctx context.Context, req storage.ReadRequest) (storage.ReadResult, error)
-	scan     func(ctx context.Context, req storage.ScanRequest) ([]storage.BatchInfo, error)
-	flush    func(ctx context.Context, handles []storage.Handle) []storage.FlushResult
-	truncate func(ctx context.Context, h storage.Handle, epoch int32, to int64) (int64, error)
-	trim     func(ctx context.Context, h storage.Handle, to int64) (int64, error)
-	retain   func(ctx context.Context, h storage.Handle, p storage.RetainPolicy) (storage.RetainResult, error)
-	replace  func(ctx context.Context, req storage.ReplaceRequest) error
-	find     func(ctx context.Context, q storage.TimestampQuery) (storage.BatchInfo, bool, error)
-	put      func(ctx context.Context, h storage.Handle, name string, b storage.Blob) error
-	get      func(ctx context.Context, h storage.Handle, name string) (storage.Blob, bool, error)
-	list     func(ctx context.Context) ([]storage.LogInfo, error)
-	delete   func(ctx context.Context, id storage.LogID) error
-}
-
-// breaking makes a wrap of a function that replaces methods.
-func breaking(change func(h *hooked)) func(storage.Store) storage.Store {
-	return func(inner storage.Store) storage.Store {
-		t := newTracker(inner)
-		h := &hooked{
-			tracker: t, open: t.Open, append: t.Append, read: t.Read, scan: t.Scan, flush: t.Flush, truncate: t.Truncate,
-			trim: t.Trim, retain: t.Retain, replace: t.Replace, find: t.FindTimestamp, put: t.PutBlob, get: t.GetBlob,
-			list: t.List, delete: t.Delete,
-		}
-		change(h)
-		return h
-	}
-}
-
-func (h *hooked) Open(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult {
-	return h.open(ctx, specs)
-}
-
-func (h *hooked) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
-	h.append(ctx, req, done)
-}
-
-func (h *hooked) Read(ctx context.Context, req storage.ReadRequest) (storage.ReadResult, error) {
-	return h.read(ctx, req)
-}
-
-func (h *hooked) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.BatchInfo, error) {
-	return h.scan(ctx, req)
-}
-
-func (h *hooked) Flush(ctx context.Context, handles []storage.Handle) []storage.FlushResult {
-	return h.flush(ctx, handles)
-}
-
-func (h *hooked) Truncate(ctx context.Context, id storage.Handle, epoch int32, to int64) (int64, error) {
-	return h.truncate(ctx, id, epoch, to)
-}
-
-func (h *hooked) Trim(ctx context.Context, id storage.Handle, to int64) (int64, error) {
-	return h.trim(ctx, id, to)
-}
-
-func (h *hooked) Retain(ctx context.Context, id storage.Handle, p storage.RetainPolicy) (storage.RetainResult, error) {
-	return h.retain(ctx, id, p)
-}
-
-func (h *hooked) Replace(ctx context.Context, req storage.ReplaceRequest) error {
-	return h.replace(ctx, req)
-}
-
-func (h *hooked) FindTimestamp(ctx context.Context, q storage.TimestampQuery) (storage.BatchInfo, bool, error) {
-	return h.find(ctx, q)
-}
-
-func (h *hooked) PutBlob(ctx context.Context, id storage.Handle, name string, b storage.Blob) error {
-	return h.put(ctx, id, name, b)
-}
-
-func (h *hooked) GetBlob(ctx context.Context, id storage.Handle, name string) (storage.Blob, bool, error) {
-	return h.get(ctx, id, name)
-}
-
-func (h *hooked) List(ctx context.Context) ([]storage.LogInfo, error) { return h.list(ctx) }
-
-func (h *hooked) Delete(ctx context.Context, id storage.LogID) error { return h.delete(ctx, id) }
 
 func brokenOpening() []broken {
 	return []broken{

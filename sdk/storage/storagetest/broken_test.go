@@ -8,6 +8,7 @@ import (
 
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
+	"github.com/brokerd/brokerd/sdk/storage/memstore/memfiles"
 	"github.com/brokerd/brokerd/sdk/storage/storagetest"
 )
 
@@ -17,6 +18,8 @@ type broken struct {
 	// caughtBy is the case that must fail: the one that names the rule.
 	caughtBy string
 	opt      memstore.Options
+	// files makes it the reference of stores that lend files.
+	files bool
 	// timeout is for a store that does not answer.
 	timeout time.Duration
 	// wrap breaks a store; nil leaves it as it is.
@@ -29,7 +32,8 @@ type broken struct {
 
 // brokenStores breaks each rule that is worth a case of its own.
 func brokenStores() []broken {
-	return slices.Concat(brokenOpening(), brokenAppends(), brokenReads(), brokenChanges(), brokenPromises())
+	return slices.Concat(brokenOpening(), brokenAppends(), brokenParts(), brokenReads(), brokenChanges(), brokenPromises(),
+		brokenFiles(), brokenGrants(), brokenGrantEnds(), brokenLeases())
 }
 
 // TestBrokenStoresAreCaught runs, on each broken store, the case that names its
@@ -47,7 +51,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 			if !known[b.caughtBy] {
 				t.Fatalf("there is no case %q", b.caughtBy)
 			}
-			report := storagetest.Run(t.Context(), b.target(), storagetest.Options{
+			report := storagetest.Run(t.Context(), b.target(t), storagetest.Options{
 				Filter:      func(name string) bool { return name == b.caughtBy },
 				CaseTimeout: b.timeout,
 			})
@@ -60,7 +64,25 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	}
 }
 
-func (b broken) target() storagetest.Target {
+// TestEveryFilesCaseCanFail: for each case about files, some store is broken.
+func TestEveryFilesCaseCanFail(t *testing.T) {
+	caught := map[string]bool{}
+	for _, b := range brokenStores() {
+		caught[b.caughtBy] = true
+	}
+	for _, c := range storagetest.Cases() {
+		if (c.Offers != storagetest.Offers{}) && !caught[c.Name] {
+			t.Errorf("no store is broken so that %s fails", c.Name)
+		}
+	}
+}
+
+func (b broken) target(t *testing.T) storagetest.Target {
+	if b.files {
+		inner := memfiles.NewProvider(t.TempDir(), b.opt)
+		return storagetest.Direct(&brokenProvider{Provider: inner, open: inner.Open, broken: b},
+			storagetest.FreshMemory(), storagetest.FilesHooks(inner))
+	}
 	inner := memstore.NewProvider(b.opt)
 	hooks := storagetest.MemoryHooks(inner)
 	kill := hooks.Kill
@@ -77,22 +99,23 @@ func (b broken) target() storagetest.Target {
 		}
 		return err
 	}
-	return storagetest.Direct(&brokenProvider{Provider: inner, broken: b}, storagetest.FreshMemory(), hooks)
+	open := inner.Open
+	if b.provide != nil {
+		open = func(_ context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
+			return b.provide(inner, cfg)
+		}
+	}
+	return storagetest.Direct(&brokenProvider{Provider: inner, open: open, broken: b}, storagetest.FreshMemory(), hooks)
 }
 
 type brokenProvider struct {
-	*memstore.Provider
+	storage.Provider
+	open   func(context.Context, storage.Config) (storage.Store, storage.DirectoryID, error)
 	broken broken
 }
 
 func (p *brokenProvider) Open(ctx context.Context, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
-	open := p.broken.provide
-	if open == nil {
-		open = func(inner *memstore.Provider, cfg storage.Config) (storage.Store, storage.DirectoryID, error) {
-			return inner.Open(ctx, cfg)
-		}
-	}
-	store, dir, err := open(p.Provider, cfg)
+	store, dir, err := p.open(ctx, cfg)
 	if err != nil || p.broken.wrap == nil {
 		return store, dir, err
 	}

@@ -38,6 +38,7 @@ func grantTold(e *env) {
 		g.granted(g.next(1 + n%4)...)
 		if n%8 == 0 {
 			g.check("after granted writes", 0)
+			g.drop()
 		}
 	}
 	g.check("after granted writes", 0)

@@ -195,13 +195,6 @@ func grantLies(e *env) {
 				req.Pos++ // it has no limit
 			}
 		}},
-		{"a timestamp above the grant's", func(req *storage.AppendRequest) {
-			if g.grant.MaxTimestamp < math.MaxInt64 {
-				req.Batches[0].MaxTimestamp = g.grant.MaxTimestamp + 1
-			} else {
-				req.Pos++
-			}
-		}},
 		{"a level that cannot be had", func(req *storage.AppendRequest) { req.Require = storage.SurvivesStore + 1 }},
 		{"what was written, and its bytes too", func(req *storage.AppendRequest) { _, data := join(g.held[len(g.held)-2:]); req.Data = [][]byte{data} }},
 	} {

@@ -4,8 +4,9 @@
 // A Target says how to reach a store and what can be done to it: called
 // directly (Direct), behind a lane, or as a process that can be killed. Run
 // runs the Cases against it and reports each as passed, failed, or not
-// applicable when the target lacks an ability that the case needs. What is not
-// applicable is never counted as passed.
+// applicable when the target lacks an ability that the case needs, or the store
+// does not offer what it is about. What is not applicable is never counted as
+// passed.
 //
 //	report := storagetest.Run(ctx, target, storagetest.Options{})
 //	if !report.OK() { ... }
@@ -18,5 +19,5 @@
 // what package storage says, and for nothing else. That the cases find what
 // they are for is checked by stores that are broken in one way each
 // (broken_test.go), and that they ask for no more than the contract by the
-// reference store, which passes.
+// reference stores, which pass.
 package storagetest

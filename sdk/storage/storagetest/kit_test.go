@@ -60,17 +60,27 @@ func TestDeferredMemstoreConforms(t *testing.T) {
 	storagetesting.RunT(t, storagetest.Memory(memstore.Options{Defer: steps.add}), storagetest.Options{Seed: 7})
 }
 
-// TestSeedsThatFailed runs seeds that once found a fault of the reference
-// store or of the kit itself.
+// TestSeedsThatFailed runs seeds that once found a fault of a reference store or
+// of the kit itself.
 func TestSeedsThatFailed(t *testing.T) {
-	for name, seeds := range map[string][]uint64{
-		"model-power":   {19, 146}, // a trim inside a batch that was not flushed, then torn
-		"damage-length": {151, 184},
+	memory := func() storagetest.Target { return storagetest.Memory(memstore.Options{}) }
+	files := func() storagetest.Target { return storagetest.Files(t.TempDir(), memstore.Options{}) }
+	for _, failed := range []struct {
+		name   string
+		target func() storagetest.Target
+		seeds  []uint64
+	}{
+		{"model-power", memory, []uint64{19, 146}}, // a trim inside a batch that was not flushed, then torn
+		{"damage-length", memory, []uint64{151, 184}},
+		// A truncation takes all behind a file that an earlier one left since it was lent.
+		{"model", files, []uint64{12, 21, 31}},
+		{"model-kill", files, []uint64{19, 29, 30}},
+		{"model-power", files, []uint64{62, 78, 91}},
 	} {
-		for _, seed := range seeds {
-			report := storagetest.Run(t.Context(), storagetest.Memory(memstore.Options{}), storagetest.Options{
+		for _, seed := range failed.seeds {
+			report := storagetest.Run(t.Context(), failed.target(), storagetest.Options{
 				Seed:   seed,
-				Filter: func(n string) bool { return n == name },
+				Filter: func(n string) bool { return n == failed.name },
 			})
 			if !report.OK() {
 				t.Errorf("seed %d: %+v", seed, report.Results)
