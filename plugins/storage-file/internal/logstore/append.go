@@ -322,6 +322,7 @@ func (l *log) take(g *group) error {
 	for _, a := range g.appends {
 		l.epochs = extendEpochs(l.epochs, a.req.Batches...) // the hint has it
 	}
+	l.grant.seg.Distrust(l.index.Bytes)
 	return l.added(g, l.grant.seg)
 }
 
@@ -348,12 +349,17 @@ func (l *log) write(g *group) error {
 	if err := l.noteEpochs(g); err != nil {
 		return l.writeError("note a leader epoch", err)
 	}
-	if err := l.writeData(g, last); err != nil {
+	ahead := l.aheadDue(g)
+	err := l.writeData(g, last, ahead)
+	if ahead > 0 && vfs.Full(err) {
+		err = l.writeData(g, last, 0)
+	}
+	if err != nil {
 		if cutErr := last.File().Truncate(l.index.Bytes); cutErr != nil {
 			err = fmt.Errorf("%w; cutting the unfinished write back: %w", err, cutErr)
 			return l.fail(fmt.Errorf("append: %w", err))
 		}
-		l.marked = false
+		l.ahead = 0
 		if len(l.epochs) > len(before) {
 			l.epochs = before
 			if hintErr := l.writeHint(before, true); hintErr != nil {
@@ -365,19 +371,19 @@ func (l *log) write(g *group) error {
 	return l.added(g, last)
 }
 
-// writeData writes the group's batches at the log's end, and the end mark where
-// one is due.
-func (l *log) writeData(g *group, last *segment.Segment) error {
+// writeData writes the group's batches at the log's end, and so many zeros behind
+// them.
+func (l *log) writeData(g *group, last *segment.Segment, ahead int64) error {
 	l.vec = l.vec[:0]
 	for _, a := range g.appends {
 		l.vec = append(l.vec, a.req.Data...)
 	}
-	if l.marked {
-		l.vec = append(l.vec, endMark[:])
-	}
-	vec := l.vec
-	_, err := last.File().WriteVecAt(vec, l.index.Bytes)
+	l.vec = appendZeros(l.vec, ahead)
+	n, err := last.File().WriteVecAt(l.vec, l.index.Bytes)
 	clear(l.vec)
+	if err == nil && ahead > 0 {
+		l.ahead = l.index.Bytes + int64(n)
+	}
 	return err
 }
 
@@ -391,6 +397,7 @@ func (l *log) added(g *group, last *segment.Segment) error {
 		}
 	}
 	l.leo, l.seen = g.leo, g.seen
+	l.typical += (g.bytes - l.typical) / 8
 	l.unsynced += g.bytes
 	l.touch(last)
 	l.publish()
@@ -461,6 +468,10 @@ func (l *log) markState(loose, gaps bool) error {
 		return nil
 	}
 	l.gaps = gaps
+	if !loose {
+		base := l.last().Base()
+		l.aheadIn = &base // there may soon be zeros
+	}
 	return l.writeCheckpoint(want)
 }
 
@@ -489,6 +500,18 @@ func (l *log) rollDue(g *group, a *pendingAppend) bool {
 // roll seals the segment that grows and begins the next at the LEO. The old
 // one's bytes are synced later: the recovery point stays behind them till then.
 func (l *log) roll() error {
+	last := l.last()
+	if l.ahead > l.index.Bytes {
+		// Before another segment begins where this one ends.
+		if err := last.Acquire(); err != nil {
+			return err
+		}
+		err := l.cutAhead(last)
+		last.Release()
+		if err != nil {
+			return err
+		}
+	}
 	next, err := segment.Create(l.store.fs, l.dir, l.leo)
 	if err != nil {
 		return err

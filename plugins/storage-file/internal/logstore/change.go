@@ -313,7 +313,7 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 	if err := keep.RemoveIndex(); err != nil {
 		return err
 	}
-	l.marked = false
+	l.ahead = 0
 	size, _, err := keep.File().Stat()
 	if err != nil {
 		return err
@@ -368,6 +368,7 @@ func (l *log) restartAt(offset int64) error {
 		return err
 	}
 	next.Release()
+	l.ahead = 0
 	old := l.segs
 	l.segs, l.index, l.leo = []*segment.Segment{next}, segment.NewIndex(offset), offset
 	l.publish()

@@ -237,6 +237,7 @@ func (l *log) checkpointAs(st state) checkpoint {
 		LogStart: l.logStart, RecoveryPoint: min(l.durableNow(), l.leo), State: st, BootID: l.store.bootID,
 		Lost: l.lost, Gaps: l.gaps, Epochs: l.epochs, Holes: l.holes,
 		Segments: l.segsFrom(l.logStart), ActiveBase: l.last().Base(), ActiveBytes: l.index.Bytes,
+		Ahead: l.aheadIn,
 	}
 }
 

@@ -42,6 +42,9 @@
 //   - A batch that was written under a grant is in the log after the next opening,
 //     whether it was told or not; what a failed write has left is not (grant_test.go,
 //     crash_test.go).
+//   - Zeros behind the last batch of the segment that grows are neither damage nor
+//     loss; the checkpoint says that there may be some before they are written
+//     (ahead_test.go, crash_test.go).
 //   - Bytes that are leased do not change (lease_test.go).
 //   - A replacement is durable when it returns, and removes nothing before all
 //     that takes its place is there (replace_test.go, crash_test.go).

@@ -98,6 +98,9 @@ type checkpoint struct {
 	Segments      int          `json:"segments"`
 	ActiveBase    int64        `json:"active_base"`
 	ActiveBytes   int64        `json:"active_bytes"`
+	// Ahead is the base offset of a segment whose file may go on behind the log,
+	// with zeros.
+	Ahead *int64 `json:"ahead,omitempty"`
 }
 
 // swap is the journal of a replacement: once it is there, the segments in New

@@ -4,26 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
-	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // grantLeast is the room that a grant must have to be worth the while.
 const grantLeast = 4 << 10
-
-// endMarkBytes of zeros end what is written to a segment whose file is longer: a
-// batch's header cannot be all zeros.
-const endMarkBytes = recordbatch.HeaderBytes
-
-// endMark is never changed.
-var endMark [endMarkBytes]byte
 
 // grant is the end of the log, lent to the host. Its segment is the last, and
 // acquired: the descriptor is open before the host writes, so that a sync through
@@ -32,7 +23,9 @@ type grant struct {
 	id    storage.GrantID
 	seg   *segment.Segment
 	epoch int32
-	limit int64 // of the file's bytes, the end mark included
+	limit int64 // of the file's bytes
+	// newest is the greatest timestamp that it allows.
+	newest int64
 	// loose: what is written under it may be acknowledged before it is told.
 	loose bool
 	// noted has the epochs as the hint has them for it.
@@ -126,11 +119,11 @@ func (l *log) lend(epoch int32, require storage.Survives) (storage.Grant, error)
 	}
 	loose := require != storage.SurvivesMachine
 	g := &grant{seg: l.last(), epoch: epoch, loose: loose, limit: l.grantLimit()}
-	newest := l.newestAllowed()
+	g.newest = l.newestAllowed()
 	switch {
 	case l.astray == l.handleNow():
 		return none, errAstray()
-	case g.limit-l.index.Bytes < min(grantLeast, l.options.SegmentBytes/8)+endMarkBytes, l.index.MaxTimestamp > newest,
+	case g.limit-l.index.Bytes < min(grantLeast, l.options.SegmentBytes/8), l.index.MaxTimestamp > g.newest,
 		l.leo-l.index.Base > math.MaxInt32/2:
 		return none, storage.Errorf(storage.ErrRetry, "the segment that grows is almost full")
 	case l.index.Bytes == 0 && l.options.SegmentAge > 0:
@@ -145,12 +138,12 @@ func (l *log) lend(epoch int32, require storage.Survives) (storage.Grant, error)
 	if err := g.seg.Acquire(); err != nil {
 		return none, l.writeError("lend the segment", err)
 	}
+	if !loose {
+		g.limit = l.lendAhead(g.seg, g.limit)
+	}
 	lent := storage.Grant{
 		Pos: l.index.Bytes, Limit: g.limit, LEO: l.leo, LeaderEpoch: epoch, Gaps: l.gaps,
-		MaxTimestamp: newest, MaxOffset: l.index.Base + math.MaxInt32,
-	}
-	if l.marked {
-		lent.EndMark = endMarkBytes
+		MaxTimestamp: g.newest, MaxOffset: l.index.Base + math.MaxInt32,
 	}
 	err := l.lendFile(g, &lent)
 	if err == nil {
@@ -283,30 +276,20 @@ func (l *log) adoptUntold(g *grant, size int64) error {
 	return nil
 }
 
-// cutUntold makes the file end with the log, or with the end mark that the last
-// write under the grant has left.
+// cutUntold makes the file end with the log, or with the zeros that were written
+// ahead of it.
 func (l *log) cutUntold(g *grant, size int64) error {
 	if size <= l.index.Bytes {
 		return nil
 	}
-	if l.marked {
-		ends, err := atEndMark(g.seg.File(), l.index.Bytes)
+	if size == l.ahead {
+		ends, err := endsAt(g.seg.File(), l.index.Bytes, recordbatch.HeaderBytes)
 		if ends || err != nil {
 			return err
 		}
 	}
-	l.marked = false
+	l.ahead = 0
 	return g.seg.File().Truncate(l.index.Bytes)
-}
-
-// atEndMark reports whether an end mark, or the file's end, is at the position.
-func atEndMark(f vfs.File, pos int64) (bool, error) {
-	var b [endMarkBytes]byte
-	n, err := f.ReadAt(b[:], pos)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return b == [endMarkBytes]byte{} && (n == endMarkBytes || n == 0), nil
 }
 
 // errAstray answers appends of a handle after one under a grant was wrong: what
@@ -335,7 +318,7 @@ func (l *log) checkTold(g *group, a *pendingAppend) error {
 	for i := range req.Batches {
 		b := &req.Batches[i]
 		gap := b.BaseOffset != next && (b.BaseOffset < next || !l.gaps)
-		if gap || b.LastOffset < b.BaseOffset || b.LastOffset-l.index.Base > math.MaxInt32 ||
+		if gap || b.MaxTimestamp > lent.newest || b.LastOffset < b.BaseOffset || b.LastOffset-l.index.Base > math.MaxInt32 ||
 			b.LeaderEpoch != lent.epoch || b.Bytes < recordbatch.HeaderBytes {
 			return storage.Errorf(storage.ErrUnknown, "batch %d, of %d bytes from offset %d to %d in leader epoch %d, is not within the grant",
 				i, b.Bytes, b.BaseOffset, b.LastOffset, b.LeaderEpoch)

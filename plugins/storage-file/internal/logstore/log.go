@@ -112,9 +112,11 @@ type log struct {
 	// astray is the handle whose host has written under a grant what the log does
 	// not hold.
 	astray storage.Handle
-	// marked: the file of the last segment is longer than the log, and an end mark
-	// follows each write.
-	marked bool
+	// ahead is how long the file of the last segment is, where that is longer than
+	// the log; zeros are between. The checkpoint says so of the segment aheadIn.
+	ahead   int64
+	aheadIn *int64
+	typical int64 // bytes written at once, of late
 }
 
 func newLog(s *Store, id storage.LogID, label string) *log {

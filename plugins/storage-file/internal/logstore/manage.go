@@ -345,6 +345,17 @@ func (l *log) close() error {
 	if err := l.takeBack(true); err != nil {
 		return err
 	}
+	if l.ahead > l.index.Bytes {
+		last := l.last()
+		if err := last.Acquire(); err != nil {
+			return l.writeError("close", err)
+		}
+		err := l.cutAhead(last)
+		last.Release()
+		if err != nil {
+			return l.fail(fmt.Errorf("cut the zeros behind the log: %w", err))
+		}
+	}
 	if err := l.sync(); err != nil {
 		return err
 	}

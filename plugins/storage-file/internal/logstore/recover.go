@@ -317,6 +317,18 @@ func (r *recovery) verify(seg *segment.Segment, i int) (done bool, err error) {
 	r.scanned = append(r.scanned, seg)
 	r.index, r.next = x, x.Next
 	var damage *segment.Damage
+	if errors.As(err, &damage) && i < len(r.bases)-1 && x.Next == r.bases[i+1] {
+		// The next begins where it ends: what follows is zeros that were to be cut.
+		ends, err := r.cutZeros(seg, damage.Pos, recordbatch.HeaderBytes)
+		if err != nil {
+			return false, err
+		}
+		if ends {
+			seg.Trust(0)
+			r.sealScanned(seg, &x)
+			return false, nil
+		}
+	}
 	switch {
 	case eof(err):
 		if !skipped { // otherwise each read checks
@@ -370,6 +382,17 @@ func (r *recovery) cutAt(seg *segment.Segment, i int, d *segment.Damage) error {
 		after += r.sizes[base]
 	}
 	dropped := r.sizes[seg.Base()] - d.Pos
+	if ahead := r.l.ckpt.Ahead; ahead != nil && *ahead == seg.Base() && i == len(r.bases)-1 {
+		if ends, err := r.cutZeros(seg, d.Pos, aheadLooked); ends || err != nil {
+			seg.Trust(0)
+			return err
+		}
+		short, err := cutShort(seg.File(), d.Pos, r.sizes[seg.Base()])
+		if err != nil {
+			return fmt.Errorf("read segment %d at %d: %w", seg.Base(), d.Pos, err)
+		}
+		d.Torn = d.Torn || short
+	}
 	if !d.Torn || after > 0 {
 		r.lost = true
 	}
@@ -421,6 +444,19 @@ func (r *recovery) removeFrom(i int) error {
 	}
 	r.bases = r.bases[:i]
 	return nil
+}
+
+// cutZeros cuts the segment at the position if there are zeros, written ahead of
+// the log.
+func (r *recovery) cutZeros(seg *segment.Segment, pos, look int64) (ends bool, err error) {
+	if ends, err = endsAt(seg.File(), pos, look); !ends || err != nil {
+		return false, err
+	}
+	if err := seg.File().Truncate(pos); err != nil {
+		return false, fmt.Errorf("cut the zeros behind segment %d: %w", seg.Base(), err)
+	}
+	r.sizes[seg.Base()] = pos
+	return true, nil
 }
 
 func (r *recovery) hole(from, to int64) {

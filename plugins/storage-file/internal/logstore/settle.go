@@ -194,7 +194,7 @@ func (r *recovery) adopt() error {
 		l.cut = "recovery dropped " + l.cut
 		l.store.logger.Warn(l.cut, "path", l.dir)
 	}
-	l.unsynced = 0
+	l.unsynced, l.ahead, l.aheadIn = 0, 0, l.ckpt.Ahead
 	l.mu.Lock()
 	l.failed, l.durable = nil, l.leo
 	l.dirty = map[*segment.Segment]uint64{}

@@ -129,6 +129,22 @@ func (s *Segment) Regrow(pos int64) {
 	if s.trusted.Load() > pos {
 		s.trusted.Store(pos)
 	}
+	if v := s.verified.Load(); v > pos {
+		s.verified.CompareAndSwap(v, pos)
+	}
+}
+
+// Distrust says that the bytes from pos on, which follow the last, were written by
+// somebody else, and are checked when they are read.
+func (s *Segment) Distrust(pos int64) {
+	trusted, verified := s.trusted.Load(), s.verified.Load()
+	if trusted > BytesMax {
+		return
+	}
+	if trusted <= verified {
+		s.verified.Store(max(verified, pos)) // so was all before them
+	}
+	s.trusted.Store(BytesMax + 1)
 }
 
 // Trusted reports whether the bytes in [from, to) were checked.
@@ -144,8 +160,8 @@ func (s *Segment) Checked(from, to int64) {
 			return
 		}
 		if s.verified.CompareAndSwap(v, to) {
-			if to >= s.trusted.Load() {
-				s.trusted.Store(0)
+			if t := s.trusted.Load(); to >= t {
+				s.trusted.CompareAndSwap(t, 0) // unless it was distrusted meanwhile
 			}
 			return
 		}

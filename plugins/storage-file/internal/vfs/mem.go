@@ -28,7 +28,7 @@ type MemConfig struct {
 	// listed or synced among them; zero means no bound.
 	Descriptors int
 	// Before, if set, is asked before each change. An error refuses the change,
-	// except that half of a write is made first. It is called with the file
+	// except that half of a write is made first, in whole pages where it overwrites. It is called with the file
 	// system's lock held and must not call back.
 	Before func(Op) error
 	Now    func() time.Time

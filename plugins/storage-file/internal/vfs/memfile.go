@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// pageBytes is the unit in which a system overwrites what it has in memory.
+const pageBytes = 4 << 10
+
 // memFile is one opening of a file of a Mem.
 type memFile struct {
 	m    *Mem
@@ -43,9 +46,13 @@ func (f *memFile) WriteVecAt(bufs [][]byte, off int64) (int, error) {
 		all = append(all, b...)
 	}
 	if err := f.m.before("write", f.name, len(all)); err != nil {
-		half := all[:len(all)/2]
-		f.put(half, off)
-		return len(half), err
+		half := len(all) / 2
+		if at := off + int64(half); at < int64(len(f.n.data)) {
+			// A system stops in the midst of what was there between two pages.
+			half = int(max(0, at/pageBytes*pageBytes-off))
+		}
+		f.put(all[:half], off)
+		return half, err
 	}
 	if limit := f.m.cfg.Capacity; limit > 0 {
 		grow := off + int64(len(all)) - int64(len(f.n.data))
