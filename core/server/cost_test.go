@@ -29,6 +29,7 @@ import (
 const (
 	loadEnv    = "SERVER_TEST_LOAD" // address, connections, bytes of a request
 	replyBytes = 60                 // about an answer to Produce
+	smallBytes = 1 << 10            // of a small request
 )
 
 // fixedBody is a small answer that is there at once.
@@ -80,7 +81,7 @@ func sized(key int16, n int) []byte {
 func BenchmarkRequest(b *testing.B) {
 	for _, conns := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
-			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b), conns) })
+			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b, smallBytes), conns, smallBytes) })
 			for name, h := range map[string]wire.Handler{
 				"at-once": handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
 					c.Turn.Ready()
@@ -88,7 +89,7 @@ func BenchmarkRequest(b *testing.B) {
 				}),
 				"in-turn": handlerFunc(func(context.Context, wire.Call) wire.Answer { return answerFixed }),
 			} {
-				b.Run(name, func(b *testing.B) { loadBench(b, benchServer(b, loadConfig(), h), conns) })
+				b.Run(name, func(b *testing.B) { loadBench(b, benchServer(b, loadConfig(), h), conns, smallBytes) })
 			}
 			b.Run("elsewhere", func(b *testing.B) {
 				h := elsewhere{make(chan wire.Turn, 1000)}
@@ -97,7 +98,7 @@ func BenchmarkRequest(b *testing.B) {
 				ctx, stop := context.WithCancel(context.Background())
 				defer stop()
 				wg.Go(func() { h.run(ctx) })
-				loadBench(b, benchServer(b, loadConfig(), h), conns)
+				loadBench(b, benchServer(b, loadConfig(), h), conns, smallBytes)
 			})
 		})
 	}
@@ -121,7 +122,7 @@ func benchServer(b *testing.B, cfg Config, h wire.Handler) (addr string) {
 	return s.Addrs()["PLAIN"].String()
 }
 
-func bareServer(b *testing.B) (addr string) {
+func bareServer(b *testing.B, request int) (addr string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -135,7 +136,7 @@ func bareServer(b *testing.B) (addr string) {
 			}
 			wg.Go(func() {
 				defer nc.Close()
-				_ = bareLoop(nc)
+				_ = bareLoop(nc, request)
 			})
 		}
 	})
@@ -143,8 +144,8 @@ func bareServer(b *testing.B) (addr string) {
 	return ln.Addr().String()
 }
 
-func bareLoop(nc net.Conn) error {
-	in, out := make([]byte, 4<<10), make([]byte, replyBytes+9)
+func bareLoop(nc net.Conn, request int) error {
+	in, out := make([]byte, max(4<<10, request)), make([]byte, replyBytes+9)
 	binary.BigEndian.PutUint32(out, replyBytes+9-sizeBytes)
 	have := 0
 	for {
@@ -167,8 +168,8 @@ func bareLoop(nc net.Conn) error {
 }
 
 // loadBench lets another process send requests, and measures this one.
-func loadBench(b *testing.B, addr string, conns int) {
-	l := startLoad(b, addr, conns, 1<<10, replyBytes+9)
+func loadBench(b *testing.B, addr string, conns, request int) {
+	l := startLoad(b, addr, conns, request, replyBytes+9)
 	defer l.end()
 	l.send(20 * conns)
 	b.ReportAllocs()
@@ -280,6 +281,23 @@ func number(t *testing.T, s string) int {
 	return n
 }
 
+// BenchmarkLargeRequest is what requests cost that do not fit the buffer, beside a loop
+// that reads them into one place again and again.
+func BenchmarkLargeRequest(b *testing.B) {
+	for _, kib := range []int{16, 1024} {
+		b.Run(fmt.Sprintf("KiB=%d", kib), func(b *testing.B) {
+			b.SetBytes(int64(kib) << 10)
+			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b, kib<<10), 8, kib<<10) })
+			b.Run("at-once", func(b *testing.B) {
+				loadBench(b, benchServer(b, loadConfig(), handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+					c.Turn.Ready()
+					return answerFixed
+				})), 8, kib<<10)
+			})
+		})
+	}
+}
+
 // BenchmarkIdleConnections is what connections cost in memory that have sent some
 // requests, and then nothing.
 func BenchmarkIdleConnections(b *testing.B) {
@@ -290,7 +308,7 @@ func BenchmarkIdleConnections(b *testing.B) {
 		addr := benchServer(b, cfg, handlerFunc(func(context.Context, wire.Call) wire.Answer { return answerFixed }))
 		debug.FreeOSMemory()
 		before := residentBytes(b)
-		l := startLoad(b, addr, conns, 1<<10, replyBytes+9)
+		l := startLoad(b, addr, conns, smallBytes, replyBytes+9)
 		l.send(20 * conns)
 		pause(b.Context(), 4*sweepMax)
 		for range 4 { // stacks shrink by half at a time

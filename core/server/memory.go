@@ -95,7 +95,9 @@ func newPool(budget *memory.Budget, cfg Config) *pool {
 }
 
 // peakBytes is what a request of n bytes needs while its last step is taken.
-func peakBytes(n int32) int64 { return int64(n) + int64(n)/stepFactor + stepFactor }
+func peakBytes(n int32) int64 {
+	return int64(memory.BufferBytes(int(n))) + int64(memory.BufferBytes(smallerStep(int(n))))
+}
 
 // try takes shared memory if it is there.
 func (p *pool) try(h hold) bool {

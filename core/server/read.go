@@ -8,12 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/wire"
 )
-
-// spareBytes is the body of a request that finds room in the reply object, which is
-// used again.
-const spareBytes = 512
 
 // errDraining: no further request is begun.
 var errDraining = errors.New("the connection is ending")
@@ -69,23 +66,13 @@ func (c *conn) nextSmall(ctx, reading context.Context, size int) (*reply, []byte
 	if err != nil {
 		return nil, nil, err
 	}
-	fits := len(inFrame) <= spareBytes && header.Key != keyProduce
-	n := int64(size)
-	if fits {
-		n = max(n, spareBytes)
-	}
-	held, err := c.admit(ctx, reading, n)
+	_, n := spareClass(len(inFrame))
+	held, err := c.admit(ctx, reading, int64(n))
 	if err != nil {
 		return nil, nil, err
 	}
-	r := c.newReply(header, size, held)
-	var body []byte
-	if fits {
-		r.lendsSpare = true
-		body = append(r.spareRoom(), inFrame...)
-	} else {
-		body = append([]byte(nil), inFrame...)
-	}
+	r := c.newReply(header, size, len(inFrame), held)
+	body := append(r.spare[:0], inFrame...)
 	c.in.take(sizeBytes + size)
 	return r, body, nil
 }
@@ -98,21 +85,23 @@ func (c *conn) nextLarge(ctx, reading context.Context, size int) (*reply, []byte
 	c.flush(ctx) // it may take a while
 	c.in.take(sizeBytes)
 	frame, held, err := c.readLarge(reading, size)
-	if err != nil {
-		c.release(held)
-		return nil, nil, err
+	if err == nil {
+		var header wire.Header
+		var body []byte
+		if header, body, err = c.srv.flexible.parseHeader(frame, c.client); err == nil {
+			r := c.newReply(header, size, 0, held)
+			r.lent = c.srv.lend(frame)
+			return r, body, nil
+		}
 	}
-	header, body, err := c.srv.flexible.parseHeader(frame, c.client)
-	if err != nil {
-		c.release(held)
-		return nil, nil, err
-	}
-	return c.newReply(header, size, held), body, nil
+	c.srv.large.Put(frame)
+	c.release(held)
+	return nil, nil, err
 }
 
-func (c *conn) newReply(h wire.Header, size int, held hold) *reply {
+func (c *conn) newReply(h wire.Header, size, spare int, held hold) *reply {
 	c.client = h.ClientID
-	r := c.srv.replies.Get().(*reply)
+	r := c.srv.replies.get(spare)
 	r.conn, r.header, r.bytesIn, r.since, r.request = c, h, size+sizeBytes, c.in.at, held
 	return r
 }
@@ -147,8 +136,8 @@ func (c *conn) admit(ctx, reading context.Context, n int64) (hold, error) {
 	return c.holdFrame(reading, n)
 }
 
-// readLarge reads a request that does not fit the buffer. Its memory is in the hold,
-// also with an error.
+// readLarge reads a request that does not fit the buffer, into a buffer of the large
+// ones. Its memory is in the hold. Both are there also with an error.
 func (c *conn) readLarge(reading context.Context, size int) (frame []byte, held hold, err error) {
 	defer c.frameHeld(hold{}, 0)
 	step := firstStep(size)
@@ -156,17 +145,18 @@ func (c *conn) readLarge(reading context.Context, size int) (frame []byte, held 
 		step = size
 	}
 	for have := 0; ; step = nextStep(size, step) {
-		next, err := c.holdFrame(reading, int64(step))
+		next, err := c.holdFrame(reading, int64(memory.BufferBytes(step)))
 		if err != nil {
-			return nil, held, fmt.Errorf("memory for a request of %d bytes: %w", size, err)
+			return frame, held, fmt.Errorf("memory for a request of %d bytes: %w", size, err)
 		}
-		grown := make([]byte, step)
+		grown := c.srv.large.Get(step)
 		copy(grown, frame)
+		c.srv.large.Put(frame)
 		c.release(held)
 		frame, held = grown, next
 		c.frameHeld(held, size-step)
 		if err := c.readInto(frame[have:]); err != nil {
-			return nil, held, fmt.Errorf("read request of %d bytes: %w", size, err)
+			return frame, held, fmt.Errorf("read request of %d bytes: %w", size, err)
 		}
 		if have = step; have == size {
 			return frame, held, nil

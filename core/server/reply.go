@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/wire"
 )
 
@@ -26,8 +27,9 @@ type reply struct {
 	ready bool   // it does not wait; guarded by conn.mu
 	next  *reply // in the queue, or of those that are asked
 
-	spare      []byte // of spareBytes, or nil; the body of a small request
-	lendsSpare bool   // it is in use
+	class int    // of spare
+	spare []byte // the body of a small request; nil if somebody has kept it
+	lent  *lent  // memory of a large one, or nil
 
 	// What is below is the asker's.
 	body  wire.Body // or nil
@@ -41,27 +43,83 @@ type reply struct {
 
 var _ wire.Turn = (*reply)(nil)
 
-func newReplies() sync.Pool { return sync.Pool{New: func() any { return &reply{} }} }
+// spareBytes are the sizes of memory for small requests, which is used again with its
+// reply object.
+func spareBytes() [spareClasses]int { return [...]int{512, 1 << 10, 3 << 9, 2 << 10, 3 << 10, 4 << 10} }
 
-// spareRoom is where the body of a small request goes.
-func (r *reply) spareRoom() []byte {
-	if r.spare == nil {
-		r.spare = make([]byte, 0, spareBytes)
+const spareClasses = 6
+
+// spareClass is the least that n bytes fit.
+func spareClass(n int) (class, size int) {
+	for class, size = range spareBytes() {
+		if n <= size {
+			break
+		}
 	}
-	return r.spare[:0]
+	return class, size
 }
 
-// letGo makes the object ready for another request, if nobody knows it any more.
-func (s *Server) letGo(r *reply) {
+type replies [spareClasses]sync.Pool // of *reply
+
+// get returns an object with room for n bytes, which are few.
+func (p *replies) get(n int) *reply {
+	class, size := spareClass(n)
+	r, ok := p[class].Get().(*reply)
+	if !ok {
+		r = &reply{class: class}
+	}
+	if r.spare == nil && n > 0 {
+		r.spare = make([]byte, 0, size)
+	}
+	return r
+}
+
+// put makes the object ready for another request, if nobody knows it any more.
+func (p *replies) put(r *reply) {
 	if r.stray {
 		return
 	}
-	spare := r.spare
-	if r.lendsSpare && !r.spent {
+	class, spare := r.class, r.spare
+	if !r.spent {
 		spare = nil
 	}
-	*r = reply{spare: spare}
-	s.replies.Put(r)
+	*r = reply{class: class, spare: spare}
+	p[class].Put(r)
+}
+
+// lent is the memory of a large request.
+type lent struct {
+	frame *model.Frame
+	bytes []byte
+}
+
+// lend makes the server a keeper of a large request's memory, which was got from its
+// buffers and goes back to them when nobody keeps it.
+func (s *Server) lend(b []byte) *lent {
+	l, ok := s.lents.Get().(*lent)
+	if !ok {
+		l = &lent{}
+		l.frame = model.NewFrame(0, func() {
+			s.large.Put(l.bytes)
+			l.bytes = nil
+			s.lents.Put(l)
+		})
+	}
+	l.bytes, l.frame.Bytes = b, cap(b)
+	l.frame.Keep()
+	return l
+}
+
+// spend lets go of a request after its reply was made.
+func (c *conn) spend(r *reply) {
+	if r.request.shared > 0 {
+		c.release(r.request)
+		r.request = hold{}
+	}
+	if r.lent != nil && r.spent {
+		r.lent.frame.Drop()
+	}
+	r.lent = nil
 }
 
 // Later implements wire.Turn.
@@ -122,6 +180,9 @@ func (q *queue) takeUntil(last *reply) (first *reply) {
 // and it need not wait; else by the writer.
 func (c *conn) begin(ctx context.Context, r *reply, body []byte, wg *sync.WaitGroup) {
 	call := wire.Call{Header: r.header, Body: body, From: c.from, Turn: r}
+	if r.lent != nil {
+		call.Frame = r.lent.frame
+	}
 	if r.header.Key == keyFetch {
 		r.room.init(r)
 		call.Room = &r.room

@@ -102,6 +102,7 @@ func (s *sender) addCut(at int, records []byte) {
 
 // make asks for the answer and encodes it.
 func (s *sender) make(ctx context.Context, r *reply) {
+	defer s.conn.spend(r)
 	got := r.ask(ctx)
 	r.body, r.spent = got.Body, got.Spent
 	if got.Close {
@@ -126,18 +127,12 @@ func (s *sender) make(ctx context.Context, r *reply) {
 	}
 }
 
-// ask asks for the answer, and lets go of the shared memory of the request.
+// ask asks for the answer.
 func (r *reply) ask(ctx context.Context) wire.Reply {
 	c := r.conn
 	if r.header.Key == keyFetch {
 		c.setFetching(r)
 		defer c.setFetching(nil)
-	}
-	if r.request.shared > 0 {
-		defer func() {
-			c.release(r.request)
-			r.request = hold{}
-		}()
 	}
 	return r.answer(ctx)
 }
@@ -216,7 +211,7 @@ func (s *sender) sendBefore(r *reply, start int) {
 	}
 }
 
-// resize makes the reply's hold fit n bytes.
+// resize makes the reply's hold fit n bytes. It holds nothing while it waits for them.
 func (c *conn) resize(ctx context.Context, r *reply, n int64) (err error) {
 	have := r.held.own + r.held.shared
 	if n <= have {
@@ -228,7 +223,8 @@ func (c *conn) resize(ctx context.Context, r *reply, n int64) (err error) {
 		return nil
 	}
 	c.release(r.held)
-	r.held = hold{}
+	c.release(r.request)
+	r.held, r.request = hold{}, hold{}
 	r.held, err = c.holdReply(ctx, n)
 	return err
 }
@@ -345,6 +341,6 @@ func (s *sender) done(sent bool) {
 			c.srv.events.RequestServed(Served{Listener: c.from.Listener, Key: r.header.Key, Version: r.header.Version,
 				Duration: now.Sub(r.since), BytesIn: r.bytesIn, BytesOut: r.size})
 		}
-		c.srv.letGo(r)
+		c.srv.replies.put(r)
 	}
 }

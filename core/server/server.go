@@ -25,8 +25,10 @@ type Server struct {
 
 	// What connections use while they need it.
 	buffers sync.Pool // of *[readBufferBytes]byte
-	replies sync.Pool // of *reply
+	replies replies
 	senders sync.Pool // of *sender
+	large   *memory.Buffers
+	lents   sync.Pool // of *lent
 
 	mu        sync.Mutex
 	listeners []bound
@@ -49,7 +51,7 @@ func New(cfg Config, handler wire.Handler, budget *memory.Budget, logger *slog.L
 	return &Server{
 		cfg: cfg, handler: handler, pool: newPool(budget, cfg), log: logger, events: events,
 		flexible: newFlexibility(), conns: map[*conn]struct{}{},
-		buffers: newBuffers(), replies: newReplies(), senders: newSenders(),
+		buffers: newBuffers(), senders: newSenders(), large: memory.NewBuffers(),
 	}
 }
 

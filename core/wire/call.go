@@ -29,7 +29,11 @@ type Peer struct {
 type Call struct {
 	Header
 	Body []byte
-	From Peer
+	// Frame is what Body is a part of, where that is large; otherwise nil. The server
+	// keeps it until the Reply gives Body back, and whoever keeps it beside the server
+	// may look at Body for longer.
+	Frame *model.Frame
+	From  Peer
 	// Room is where records go that a Fetch reads; nil of other requests. It is for
 	// the Answer.
 	Room model.Room
@@ -81,8 +85,9 @@ type Reply struct {
 	// Version is the version of the Response, where it is not the request's
 	// (ApiVersions of an unknown version is answered in version 0).
 	Version *int16
-	// Spent gives the Call's Body back: nothing of it is used any more, and the
-	// server may read another request into it.
+	// Spent gives the Call's Body back: when the reply is encoded, nothing of it is
+	// used any more but by those who keep its Frame, and the server may read another
+	// request into it.
 	Spent bool
 	Close bool
 	// Reason says why the connection is closed, for the log.
