@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
 
 // scribbler is a store that writes over what it has lent. It knows leases by the
@@ -56,6 +57,14 @@ func scribbling(when func(h *hooked, scribble func())) func(storage.Store) stora
 	})
 }
 
+// scribblingAtEnd makes a wrap of a store, all leases of which are written over by
+// scribble.
+func scribblingAtEnd() (wrap func(storage.Store) storage.Store, scribble func()) {
+	var latest func()
+	wrap = scribbling(func(_ *hooked, s func()) { latest = s })
+	return wrap, func() { latest() }
+}
+
 // scribble writes over the last bytes of each stretch.
 func (s *scribbler) scribble() {
 	s.mu.Lock()
@@ -92,7 +101,7 @@ func brokenLeases() []broken {
 			return h.tracker.Retain(ctx, id, p)
 		}
 	}
-	lives := 0
+	forget, forgetAll := scribblingAtEnd()
 	return []broken{
 		{name: "lends files for writing", caughtBy: "lease", files: true, wrap: lending(func(l *storage.Lease, err *error) {
 			if *err == nil {
@@ -153,11 +162,8 @@ func brokenLeases() []broken {
 			}
 		})},
 		{name: "uses what is lent again", caughtBy: "lease-recycled", files: true, wrap: scribbling(retains)},
-		{name: "forgets over a kill what is lent", caughtBy: "lease-kill", files: true, wrap: scribbling(func(_ *hooked, scribble func()) {
-			if lives++; lives > 1 {
-				scribble()
-			}
-		})},
+		{name: "forgets what is lent when it is killed", caughtBy: "lease-kill", files: true, wrap: forget,
+			killed: func(*memstore.Disk, []storage.Store) { forgetAll() }},
 		{name: "forgets no lease", caughtBy: "lease-return", files: true, wrap: breaking(func(h *hooked) {
 			const most = 1000
 			lease, given := h.lease, 0

@@ -26,7 +26,8 @@ type broken struct {
 	wrap func(inner storage.Store) storage.Store
 	// provide breaks the provider's Open.
 	provide func(*memstore.Provider, storage.Config) (storage.Store, storage.DirectoryID, error)
-	// killed is told after a kill, with the stores that were killed.
+	// killed is told after a kill, with the stores that were killed. There is no
+	// disk where files is set.
 	killed func(disk *memstore.Disk, stores []storage.Store)
 }
 
@@ -80,8 +81,16 @@ func TestEveryFilesCaseCanFail(t *testing.T) {
 func (b broken) target(t *testing.T) storagetest.Target {
 	if b.files {
 		inner := memfiles.NewProvider(t.TempDir(), b.opt)
-		return storagetest.Direct(&brokenProvider{Provider: inner, open: inner.Open, broken: b},
-			storagetest.FreshMemory(), storagetest.FilesHooks(inner))
+		hooks := storagetest.FilesHooks(inner)
+		kill := hooks.Kill
+		hooks.Kill = func(ctx context.Context, cfg storage.Config, stores []storage.Store) error {
+			err := kill(ctx, cfg, stores)
+			if b.killed != nil {
+				b.killed(nil, stores)
+			}
+			return err
+		}
+		return storagetest.Direct(&brokenProvider{Provider: inner, open: inner.Open, broken: b}, storagetest.FreshMemory(), hooks)
 	}
 	inner := memstore.NewProvider(b.opt)
 	hooks := storagetest.MemoryHooks(inner)

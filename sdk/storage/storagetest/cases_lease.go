@@ -24,7 +24,7 @@ func leaseCases() []Case {
 		{Name: "lease-replace", About: "nor when they are replaced", Offers: leases, run: leaseReplace},
 		{Name: "lease-delete", About: "nor when the log is deleted, and made again under the same name", Offers: leases, run: leaseDelete},
 		{Name: "lease-recycled", About: "nor when what was retained away is used again for what is appended", Offers: leases, run: leaseRecycled},
-		{Name: "lease-kill", About: "nor when the process is killed and the log goes on in another life", Needs: Abilities{Kill: true}, Offers: leases, run: leaseKill},
+		{Name: "lease-kill", About: "nor when the process is killed, before the store is opened again; the log goes on as ever", Needs: Abilities{Kill: true}, Offers: leases, run: leaseKill},
 		{Name: "lease-return", About: "leases can be taken and returned without end, and one that is not known is passed over", Offers: leases, run: leaseReturn},
 		{Name: "lease-readers", About: "readers by lease beside appends, truncations and trims see whole batches that do not change", Offers: leases, run: leaseReaders},
 	}
@@ -210,10 +210,8 @@ func leaseTruncate(e *env) {
 			g.check("truncated beside leases, and opened again", 0)
 		}
 	}
-	e.restart()
-	e.unchanged("after a restart", kept)
+	e.restartBeside(kept)
 	e.checkOpened(e.logAt(0, g.epoch), "truncated beside leases, after a restart", 0, g.leo, g.held)
-	e.giveBack(kept...)
 }
 
 func leaseTruncateAgain(e *env) {
@@ -242,7 +240,8 @@ func leaseTruncateAgain(e *env) {
 			}
 		}
 		if round%4 == 3 {
-			e.restart()
+			e.restartBeside(kept)
+			kept = nil
 			r := e.logAt(0, g.epoch)
 			e.checkOpened(r, "truncated again and again, after a restart", 0, g.leo, g.held)
 			g.reopened(r)
@@ -329,9 +328,7 @@ func leaseDelete(e *env) {
 		e.must(e.store.Delete(e.ctx, logID(0)), "delete")
 		e.unchanged("deleted", kept)
 	}
-	e.restart()
-	e.unchanged("deleted, and after a restart", kept)
-	e.giveBack(kept...)
+	e.restartBeside(kept)
 }
 
 func leaseRecycled(e *env) {
@@ -365,27 +362,26 @@ func leaseRecycled(e *env) {
 			g.check("retained, appended to and opened again", start)
 		}
 	}
-	e.restart()
+	e.restartBeside(kept)
 	e.checkOpened(e.log(0), "retained and appended to, after a restart", start, g.leo, trimmed(g.held, start))
-	e.unchanged("after a restart", kept)
-	e.giveBack(kept...)
 }
 
 func leaseKill(e *env) {
 	g := e.lendable(0)
-	var kept []*borrowed
 	start := int64(0)
 	for round := range 10 {
 		for range 20 {
 			g.work(1 + e.rng.IntN(2))
 		}
-		kept = append(kept, e.leaseEverywhere("before a kill", g.handle, g.held, max(start, g.leo-8), g.leo)...)
+		kept := e.leaseEverywhere("before a kill", g.handle, g.held, max(start, g.leo-8), g.leo)
 		if list := g.next(2); g.fits(list...) {
 			g.write(list...)
 		}
 		g.drop()
-		e.kill()
+		e.must(e.backing.Kill(e.ctx), "kill the store")
 		e.unchanged("after a kill", kept)
+		e.endLeases(kept)
+		e.openStore()
 		g.epoch++
 		r := e.logWith(storage.OpenSpec{
 			ID: logID(0), Label: "lent", LeaderEpoch: g.epoch, Options: storage.LogOptions{SegmentBytes: 4096, IndexIntervalBytes: 512},
@@ -403,10 +399,8 @@ func leaseKill(e *env) {
 		for range 30 {
 			g.work(1)
 		}
-		e.unchanged("in another life", kept)
-		g.check("in another life, beside leases", start)
+		g.check("in another life, after leases in the one before", start)
 	}
-	e.giveBack(kept...)
 }
 
 func leaseReturn(e *env) {

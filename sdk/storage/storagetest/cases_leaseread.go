@@ -60,7 +60,7 @@ func (e *env) readLeased(h storage.Handle, start, leo *atomic.Int64) {
 		return // it was cut
 	}
 	e.must(err, "lease beside a writer")
-	lent := &borrowed{Lease: lease, data: make([]byte, lease.Limit-lease.Pos), life: e.ids}
+	lent := &borrowed{Lease: lease, data: make([]byte, lease.Limit-lease.Pos)}
 	_, err = lease.File.ReadAt(lent.data, lease.Pos)
 	e.must(err, "read the stretch of a lease beside a writer")
 	next, rest := int64(-1), lent.data

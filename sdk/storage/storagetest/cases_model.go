@@ -44,7 +44,7 @@ type model struct {
 	durable int64 // known to survive loss of power
 	batches []made
 	blobs   map[string]storage.Blob
-	lent    []*borrowed // leases that are held, over any number of lives
+	lent    []*borrowed // leases that are held
 }
 
 func (e *env) runModel(end ending) {
@@ -65,7 +65,9 @@ func (e *env) runModel(end ending) {
 				m.check(e, "at the end of a life")
 				m.durable = m.leo
 			}
-			e.restart()
+			e.must(e.store.Shutdown(e.ctx), "shut the store down")
+			endAll(e, logs)
+			e.openStore()
 		case endKill:
 			flights := make([][]made, len(logs))
 			var acks []func() int
@@ -74,6 +76,7 @@ func (e *env) runModel(end ending) {
 				acks = append(acks, m.launch(e, flights[i]))
 			}
 			e.must(e.backing.Kill(e.ctx), "kill the store")
+			endAll(e, logs)
 			acked := make([]int, len(logs))
 			for i := range logs {
 				acked[i] = acks[i]()
@@ -83,7 +86,12 @@ func (e *env) runModel(end ending) {
 				m.adopt(e, flights[i], acked[i])
 			}
 		case endPower:
-			e.losePower()
+			e.must(e.backing.LosePower(e.ctx, e.rng.Uint64()), "lose power")
+			for _, m := range logs {
+				e.endLeases(m.lent) // what they were of may be lost
+				m.lent = nil
+			}
+			e.openStore()
 			for _, m := range logs {
 				m.lost(e)
 			}
@@ -91,6 +99,15 @@ func (e *env) runModel(end ending) {
 	}
 	for _, m := range logs {
 		m.open(e, "at the end")
+	}
+}
+
+// endAll ends the leases of a store that has ended, none of which has changed.
+func endAll(e *env, logs []*model) {
+	for _, m := range logs {
+		e.unchanged("at the end of a life", m.lent)
+		e.endLeases(m.lent)
+		m.lent = nil
 	}
 }
 

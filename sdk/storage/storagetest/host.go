@@ -209,7 +209,6 @@ func (s *idSet) add(id uint64) bool {
 type borrowed struct {
 	storage.Lease
 	data []byte
-	life *idSet // of the store, in which its number means something
 }
 
 // borrow takes a lease at offset of a log whose batches are known, and checks it.
@@ -229,7 +228,7 @@ func (e *env) borrow(h storage.Handle, b []made, offset int64) *borrowed {
 	if !info.Mode().IsRegular() {
 		e.failf("%s: its file is no regular file: %v", act, info.Mode())
 	}
-	lent := &borrowed{Lease: lease, data: make([]byte, lease.Limit-lease.Pos), life: e.ids}
+	lent := &borrowed{Lease: lease, data: make([]byte, lease.Limit-lease.Pos)}
 	_, err = lease.File.ReadAt(lent.data, lease.Pos)
 	e.must(err, act+": read its stretch")
 	if _, err := lease.File.WriteAt(lent.data[:1], lease.Pos); err == nil {
@@ -282,15 +281,28 @@ func (e *env) unchanged(when string, leases []*borrowed) {
 	}
 }
 
-// giveBack returns leases. Those of an earlier life are only used no more: their
-// numbers may be others' by now.
+// giveBack returns leases.
 func (e *env) giveBack(leases ...*borrowed) {
 	var ids []storage.LeaseID
 	for _, l := range leases {
 		l.File.Close()
-		if l.life == e.ids {
-			ids = append(ids, l.ID)
-		}
+		ids = append(ids, l.ID)
 	}
 	e.store.Files().Return(ids)
+}
+
+// endLeases stops using leases of a store that has ended.
+func (e *env) endLeases(leases []*borrowed) {
+	for _, l := range leases {
+		l.File.Close()
+	}
+}
+
+// restartBeside shuts the store down while leases are out, and opens it again when
+// they are not used any more.
+func (e *env) restartBeside(leases []*borrowed) {
+	e.must(e.store.Shutdown(e.ctx), "shut the store down")
+	e.unchanged("shut down", leases)
+	e.endLeases(leases)
+	e.openStore()
 }
