@@ -15,6 +15,9 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
+// spareBytes is how much of a disk dropped segments may occupy that are used again.
+const spareBytes = 4 << 30
+
 // bootIDFile holds an id that is new at each start of the machine.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
@@ -83,6 +86,7 @@ func (p *provider) open(cfg storage.Config) (*logstore.Store, storage.DirectoryI
 		BootID:       boot,
 		Note:         fmt.Sprintf("process %d", os.Getpid()),
 		ReserveBytes: int64(s.Reserve),
+		SpareBytes:   spareBytes,
 		Runners:      s.Runners,
 		Syncers:      s.Syncers,
 		Descriptors:  descriptors,

@@ -512,7 +512,7 @@ func (l *log) roll() error {
 			return err
 		}
 	}
-	next, err := segment.Create(l.store.fs, l.dir, l.leo)
+	next, ahead, err := l.nextSegment()
 	if err != nil {
 		return err
 	}
@@ -533,6 +533,7 @@ func (l *log) roll() error {
 	l.store.indexes.loaded(sealed, index.SizeInMemory())
 	l.segs = append(l.segs[:len(l.segs):len(l.segs)], next)
 	l.index = segment.NewIndex(l.leo)
+	l.ahead = ahead
 	l.publish()
 	l.requestSync()
 	// It only saves the next opening some work.

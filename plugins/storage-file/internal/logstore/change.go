@@ -451,10 +451,9 @@ func (l *log) dropHead() (freed int64, err error) {
 	l.publish()
 	for _, seg := range drop {
 		freed += seg.Summary().Bytes
-		if err := seg.Remove(); err != nil {
+		if err := l.dropSegment(seg); err != nil {
 			return freed, l.fail(fmt.Errorf("remove segment: %w", err))
 		}
-		l.forget(seg)
 	}
 	return freed, nil
 }

@@ -46,6 +46,8 @@
 //     loss; the checkpoint says that there may be some before they are written
 //     (ahead_test.go, crash_test.go).
 //   - Bytes that are leased do not change (lease_test.go).
+//   - A dropped segment is used again only when nobody can read it, and when zeros
+//     are durably in place of all that it held (recycle_test.go).
 //   - A replacement is durable when it returns, and removes nothing before all
 //     that takes its place is there (replace_test.go, crash_test.go).
 //   - A call that finds no room leaves the log as it was (fault_test.go).

@@ -72,6 +72,8 @@ func start(fs vfs.FS, cfg Config) (*running, error) {
 	return &running{s, fs, func() { cancel(); <-s.ended }}, nil
 }
 
+func (r *running) ctx() context.Context { return context.Background() }
+
 func mustStart(t testing.TB, fs vfs.FS, cfg Config) *running {
 	t.Helper()
 	r, err := start(fs, cfg)

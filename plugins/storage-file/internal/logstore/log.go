@@ -117,6 +117,7 @@ type log struct {
 	ahead   int64
 	aheadIn *int64
 	typical int64 // bytes written at once, of late
+	spare   *spare
 }
 
 func newLog(s *Store, id storage.LogID, label string) *log {

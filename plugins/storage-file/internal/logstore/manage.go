@@ -230,6 +230,7 @@ func (l *log) load(spec storage.OpenSpec) error {
 func (l *log) letGo() {
 	l.waitSync()
 	l.letGoGrant()
+	l.letGoSpare()
 	for _, seg := range l.segs {
 		l.forget(seg)
 	}
@@ -341,6 +342,7 @@ func (l *log) close() error {
 	if err := l.check(l.handle); err != nil {
 		return err
 	}
+	l.dropSpare()
 	// The host may have died with more on its lips.
 	if err := l.takeBack(true); err != nil {
 		return err

@@ -20,6 +20,8 @@ type reserve struct {
 	dir  string
 	want int64
 	log  *slog.Logger
+	// released is called when the reserve was given up; nil: nobody wants to know.
+	released func()
 
 	mu   sync.Mutex
 	held bool
@@ -131,6 +133,9 @@ func (r *reserve) release() bool {
 func (r *reserve) control(write func() error) error {
 	err := write()
 	if vfs.Full(err) && r.release() {
+		if r.released != nil {
+			r.released()
+		}
 		err = write()
 	}
 	return err

@@ -34,6 +34,9 @@ type Config struct {
 	Note string
 	// ReserveBytes is the room kept for a full disk; at most a 64th of it.
 	ReserveBytes int64
+	// SpareBytes is how much dropped segments may occupy that are kept to be used
+	// again; at most a 64th of the device.
+	SpareBytes int64
 	// Runners and Syncers are how many logs are written, and synced, at once.
 	Runners, Syncers int
 	// Descriptors is how many files the process may have open. Zero: a number
@@ -77,8 +80,11 @@ type Store struct {
 	indexes *indexCache
 	runners *pool
 	syncers *pool
-	names   *sharedSync   // of the logs' directories
-	ended   chan struct{} // closed when run has returned
+	// recyclers fills segments with zeros, one at a time.
+	recyclers *pool
+	spares    spares
+	names     *sharedSync   // of the logs' directories
+	ended     chan struct{} // closed when run has returned
 	// descriptors is for messages.
 	descriptors int
 	tight       atomic.Bool // and it was said
@@ -127,8 +133,9 @@ func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (
 	}
 	s := &Store{
 		fs: fs, dir: cfg.Dir, bootID: cfg.BootID, now: now, logger: logger, options: cfg.Options, lock: lock,
-		indexes: newIndexCache(), runners: newPool(cfg.Runners), syncers: newPool(cfg.Syncers),
-		ended: make(chan struct{}), descriptors: cfg.Descriptors,
+		indexes: newIndexCache(), runners: newPool(cfg.Runners), syncers: newPool(cfg.Syncers), recyclers: newPool(1),
+		spares: spares{left: cfg.SpareBytes},
+		ended:  make(chan struct{}), descriptors: cfg.Descriptors,
 		logs: map[storage.LogID]*log{}, dirs: map[storage.LogID][]string{}, labels: map[storage.LogID]string{},
 		seen: map[storage.LogID]int32{}, suspects: map[storage.LogID]bool{}, unnamed: map[storage.LogID]bool{},
 		handles: map[storage.Handle]*log{}, lost: map[storage.Handle]error{},
@@ -144,6 +151,10 @@ func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (
 		return nil, none, errors.Join(err, lock.Close())
 	}
 	s.reserve = newReserve(fs, cfg.Dir, cfg.ReserveBytes, logger)
+	s.reserve.released = s.dropSpares
+	if total, _, err := fs.Room(cfg.Dir); err == nil && total > 0 {
+		s.spares.left = min(s.spares.left, total/reserveShare)
+	}
 	return s, id, nil
 }
 
@@ -270,11 +281,13 @@ func encodeMeta(id storage.LogID, label string) ([]byte, error) {
 // run for any other method to be answered.
 func (s *Store) Run(ctx context.Context) error {
 	defer close(s.ended)
-	done := make(chan error, 1)
+	done := make(chan error, 2)
 	go func() { done <- s.syncers.run(ctx) }()
+	go func() { done <- s.recyclers.run(ctx) }()
 	err := s.runners.run(ctx)
 	s.syncers.close()
-	return errors.Join(err, <-done, s.lock.Close())
+	s.recyclers.close()
+	return errors.Join(err, <-done, <-done, s.lock.Close())
 }
 
 // Capabilities implements storage.Store.

@@ -168,6 +168,14 @@ func (f *File) Retire() {
 	closeAll(excess)
 }
 
+// Unused reports whether the file was retired and nobody has it pinned, so that
+// nobody will.
+func (f *File) Unused() bool {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	return f.retired && f.pins == 0
+}
+
 // Renamed takes note of the file's new name. The caller has it pinned, so that
 // nobody opens it by either.
 func (f *File) Renamed(name string) {

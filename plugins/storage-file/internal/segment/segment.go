@@ -68,6 +68,23 @@ func Create(fs *openfiles.Cache, dir string, base int64) (*Segment, error) {
 	return create(fs, dir, base, Name(base, LogSuffix))
 }
 
+// Recycle makes a segment of a file that is there and holds zeros, and gives it the
+// segment's name, which is not durable yet. It is acquired.
+func Recycle(fs *openfiles.Cache, dir string, base int64, file string) (*Segment, error) {
+	f, err := fs.Make(path.Join(dir, file), vfs.Existing)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", file, err)
+	}
+	s := &Segment{fs: fs, dir: dir, base: base, file: f}
+	if err := fs.Rename(path.Join(dir, file), s.path(LogSuffix)); err != nil {
+		s.Release()
+		s.Retire()
+		return nil, fmt.Errorf("rename %s: %w", file, err)
+	}
+	s.Renamed()
+	return s, nil
+}
+
 // CreateCleaned makes an empty segment under its temporary name, acquired. It
 // must stay so until Renamed.
 func CreateCleaned(fs *openfiles.Cache, dir string, base int64) (*Segment, error) {
@@ -116,6 +133,9 @@ func (s *Segment) Release() { s.file.Unpin() }
 // Retire says that the segment is no longer part of the log: it is not opened
 // any more, and another may get its name.
 func (s *Segment) Retire() { s.file.Retire() }
+
+// Unused reports whether the segment was retired and nobody has it acquired.
+func (s *Segment) Unused() bool { return s.file.Unused() }
 
 // Renamed says that the segment lost its temporary name.
 func (s *Segment) Renamed() { s.file.Renamed(s.path(LogSuffix)) }

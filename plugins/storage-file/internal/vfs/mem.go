@@ -138,7 +138,7 @@ func (m *Mem) AfterKill(cfg MemConfig) *Mem {
 // AfterPowerLoss returns what the machine finds when its power was lost: what
 // was synced, and of the rest what chance kept. Changes of a directory's names
 // are kept as a prefix; writes to a file not at all, wholly, as a prefix with a
-// torn end, or here and there with zeros between.
+// torn end, sector by sector, or here and there with zeros between.
 func (m *Mem) AfterPowerLoss(cfg MemConfig, r *rand.Rand) *Mem {
 	data := func(n *node) []byte { return survivingBytes(n, r) }
 	names := func(n *node) map[string]*node {
@@ -181,7 +181,7 @@ const sectorBytes = 512
 
 func survivingBytes(n *node, r *rand.Rand) []byte {
 	b := append([]byte(nil), n.durable...)
-	switch r.IntN(4) {
+	switch r.IntN(5) {
 	case 0: // nothing
 	case 1:
 		return n.data
@@ -195,6 +195,15 @@ func survivingBytes(n *node, r *rand.Rand) []byte {
 			sectors := (len(torn.data) + sectorBytes - 1) / sectorBytes
 			torn.data = torn.data[:min(len(torn.data), r.IntN(sectors+1)*sectorBytes)]
 			b = torn.apply(b)
+		}
+	case 3: // sectors of what is in memory, in any order
+		if grow := len(n.data) - len(b); grow > 0 {
+			b = append(b, make([]byte, grow)...)
+		}
+		for at := 0; at < len(n.data); at += sectorBytes {
+			if r.IntN(2) == 0 {
+				copy(b[at:], n.data[at:min(at+sectorBytes, len(n.data))])
+			}
 		}
 	default:
 		for _, c := range n.pending {
