@@ -46,8 +46,9 @@ import (
 // log: a truncation into them goes on in another file, a trim or a deletion leaves
 // them as long as the file is open, and a file is used for other batches only when
 // every lease of it was returned. A lease is over when the store is opened again,
-// which the lock keeps from happening while the host reads. What it reads it checks against its CRC
-// and against the offsets that it expects, and never serves bytes of a short read.
+// which the lock keeps from happening while the host reads. What the host reads it
+// checks against its CRC and against the offsets that it expects, and never serves
+// bytes of a short read.
 //
 // # Lock
 //
