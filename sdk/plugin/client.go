@@ -159,9 +159,16 @@ func (c *Client) Store(ctx context.Context, cfg storage.Config) (*Store, storage
 		capabilities: capabilitiesFromProto(m.GetCapabilities()),
 		lane:         newLane(),
 		handles:      map[storage.LogID]storage.Handle{},
+		opening:      map[storage.LogID]chan struct{}{},
 	}
 	if err := s.start(slices.Contains(m.GetCapabilities().GetLanes(), laneSocket)); err != nil {
 		return nil, storage.DirectoryID{}, err
+	}
+	if canWriteVectors && s.carrier == CarrierFiles && (s.capabilities.Grants || s.capabilities.Leases) {
+		if s.files, err = newHostFiles(ctx, s.lane, s.capabilities, c.callTimeout); err != nil {
+			s.Abandon()
+			return nil, storage.DirectoryID{}, err
+		}
 	}
 	return s, dir, nil
 }
@@ -228,12 +235,16 @@ type Store struct {
 	rpc          storagev1.StorageClient
 	capabilities storage.Capabilities
 	lane         *lane
-	carrier      Carrier // that is in use
+	carrier      Carrier    // that is in use
+	files        *hostFiles // nil when the plugin lends none
 	cancel       context.CancelFunc
 	running      sync.WaitGroup
 
 	mu      sync.Mutex
 	handles map[storage.LogID]storage.Handle // the latest of each log
+	// opening are the logs that are being opened or deleted, each with what is closed
+	// afterwards.
+	opening map[storage.LogID]chan struct{}
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -247,11 +258,19 @@ func (s *Store) Lost() <-chan struct{} { return s.lane.gone }
 func (s *Store) Answers() int64 { return s.lane.answered.Load() }
 
 // Abandon ends the use of the store without the plugin: what is in flight ends
-// as lost. It returns when nothing of the store runs any more.
-func (s *Store) Abandon() {
-	s.lane.fail(errors.New("the store was abandoned"))
+// as lost. It returns when nothing of the store runs any more, nothing that the
+// plugin lent is written or read, and the store's lock is let go, so that another
+// process may have the store.
+func (s *Store) Abandon() { s.end(errors.New("the store was abandoned")) }
+
+// end ends the lane, and lets go of everything.
+func (s *Store) end(cause error) {
+	s.lane.fail(cause)
 	s.cancel()
 	s.running.Wait()
+	if s.files != nil {
+		s.files.revoke()
+	}
 }
 
 // Shutdown implements storage.Store.
@@ -260,6 +279,13 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	defer cancel()
 	if err := s.lane.died(); err != nil {
 		return err
+	}
+	if s.files != nil {
+		release, err := s.files.settleAll(ctx)
+		defer release()
+		if err != nil {
+			return err
+		}
 	}
 	if err := s.lane.barrier(ctx, s.lane.handles()); err != nil {
 		return err
@@ -271,8 +297,6 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	if err := errorFromProto(m.GetError()); err != nil {
 		return err
 	}
-	s.lane.fail(errors.New("the store was shut down"))
-	s.cancel()
-	s.running.Wait()
+	s.end(errors.New("the store was shut down"))
 	return nil
 }

@@ -192,7 +192,6 @@ func (l *lane) take(batch *requests) bool {
 // another call ends it.
 func (l *lane) submit(ctx context.Context, c *call) error {
 	err := l.admit(ctx, c)
-	c.cancelled = ctx.Done()
 	l.mu.Lock()
 	queue, err := l.start(c, err)
 	l.mu.Unlock()
@@ -209,20 +208,20 @@ func (l *lane) submit(ctx context.Context, c *call) error {
 }
 
 // post queues a call beside the window. It never waits, and the call always
-// completes, also when the lane is dead: an append's in its place, any other's
-// before post returns.
-func (l *lane) post(c *call) {
+// completes, also when the lane is dead. It calls no completion of an append: the
+// caller drains the queue that is returned, if one is, once it holds no lock.
+func (l *lane) post(c *call) *queue {
 	l.mu.Lock()
 	queue, err := l.start(c, nil)
 	l.mu.Unlock()
 	switch {
 	case err == nil:
 		nudge(l.wake)
-	case queue != nil:
-		l.drain(queue)
-	default:
+		return nil
+	case queue == nil && c.done != nil:
 		c.done(answer{err: err})
 	}
+	return queue
 }
 
 // start puts a call into its queue, if it is an append, and into the outbox, unless
@@ -331,7 +330,7 @@ func (l *lane) expire(c *call, cause error) {
 		c.finish()
 		return
 	}
-	queue.broken = storage.Errorf(storage.ErrGone, "an append had no answer in time; the log must be opened again")
+	queue.spoil(storage.Errorf(storage.ErrGone, "an append had no answer in time; the log must be opened again"))
 	for _, behind := range queue.calls {
 		if behind != nil && !behind.ended {
 			l.end(behind, answer{err: err})

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/brokerd/brokerd/sdk/storage"
 )
@@ -16,6 +17,8 @@ type queue struct {
 	busy bool
 	// broken is what later appends fail with, after one had an unknown outcome.
 	broken error
+	// spoiled says that broken is not nil, to whoever does not hold mu.
+	spoiled atomic.Bool
 	// retired: nobody will use the handle again. The queue goes when it is empty.
 	retired bool
 }
@@ -89,8 +92,22 @@ func (l *lane) spoil(h storage.Handle, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if q := l.queueOf(h); q.broken == nil {
-		q.broken = err
+		q.spoil(err)
 	}
+}
+
+// spoil makes later appends fail. The caller holds mu.
+func (q *queue) spoil(err error) {
+	q.broken = err
+	q.spoiled.Store(true)
+}
+
+// openQueue returns the queue of a handle that is being opened. It stays the
+// handle's until that is forgotten.
+func (l *lane) openQueue(h storage.Handle) *queue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queueOf(h)
 }
 
 // barrier waits until every append of the handles that was submitted before has

@@ -3,14 +3,20 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	storagev1 "github.com/brokerd/brokerd/sdk/proto/storage/v1"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// Capabilities implements storage.Store.
-func (s *Store) Capabilities() storage.Capabilities { return s.capabilities }
+// Capabilities implements storage.Store. Grants and leases are not for others: see
+// Files.
+func (s *Store) Capabilities() storage.Capabilities {
+	c := s.capabilities
+	c.Grants, c.Leases = false, false
+	return c
+}
 
 // begin gives a call its deadline, and refuses it when the store is lost.
 func (s *Store) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
@@ -21,11 +27,33 @@ func (s *Store) begin(ctx context.Context) (context.Context, context.CancelFunc,
 	return ctx, cancel, nil
 }
 
-// after is begin for a call that must find the appends of handles done.
-func (s *Store) after(ctx context.Context, handles ...storage.Handle) (context.Context, context.CancelFunc, error) {
+// alone is begin for a call that changes logs, or lets go of them. It finds the
+// appends of the handles done and the plugin knowing of all that was written, and
+// nothing of the logs is lent until what it returns instead of a cancel is called.
+func (s *Store) alone(ctx context.Context, handles ...storage.Handle) (context.Context, context.CancelFunc, error) {
 	ctx, cancel, err := s.begin(ctx)
+	ends := []func(){cancel}
+	done := func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}
+	for i := 0; err == nil && s.files != nil && i < len(handles); i++ {
+		var end func()
+		end, err = s.files.settle(ctx, handles[i])
+		ends = append(ends, end)
+	}
 	if err == nil {
 		err = s.lane.barrier(ctx, handles)
+	}
+	return ctx, done, err
+}
+
+// known is begin for a call that sees what was written in a log.
+func (s *Store) known(ctx context.Context, h storage.Handle) (context.Context, context.CancelFunc, error) {
+	ctx, cancel, err := s.begin(ctx)
+	if err == nil && s.files != nil {
+		err = s.files.tellAll(ctx, h)
 	}
 	return ctx, cancel, err
 }
@@ -36,7 +64,14 @@ func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func
 		done(storage.AppendResult{}, err)
 		return
 	}
-	_ = s.lane.submit(ctx, s.newAppend(ctx, req, done)) // appends always complete
+	c := s.newAppend(ctx, req, done)
+	if s.files != nil {
+		if log := s.files.log(req.Handle); log != nil {
+			log.append(ctx, c)
+			return
+		}
+	}
+	_ = s.lane.submit(ctx, c) // appends always complete
 }
 
 // newAppend makes a call of an append, with the deadline of ctx or the default.
@@ -51,7 +86,7 @@ func (s *Store) newAppend(ctx context.Context, req storage.AppendRequest, done f
 	if !ok {
 		at = now.Add(s.client.callTimeout)
 	}
-	c.deadline = at
+	c.deadline, c.cancelled = at, ctx.Done()
 	c.req.timeout = max(at.Sub(now), time.Millisecond)
 	return c
 }
@@ -82,6 +117,17 @@ func (s *Store) Read(ctx context.Context, req storage.ReadRequest) (storage.Read
 		return storage.ReadResult{}, err
 	}
 	req.MaxBytes = min(max(req.MaxBytes, 0), maxReadBytes)
+	if s.files != nil {
+		if err := s.files.tellFor(ctx, &req); err != nil {
+			return storage.ReadResult{}, err
+		}
+		if res, ok := s.files.leases.read(ctx, &req); ok {
+			return res, nil
+		}
+		if err := s.files.tellAll(ctx, req.Handle); err != nil {
+			return storage.ReadResult{}, err
+		}
+	}
 	a, err := s.do(ctx, request{head: head{kind: kindRead, handle: req.Handle}, read: req}, req.MaxBytes)
 	if err != nil {
 		a.drop()
@@ -114,7 +160,7 @@ func (s *Store) Replace(ctx context.Context, req storage.ReplaceRequest) error {
 	if err := sizeError(len(req.Data), len(req.Batches)); err != nil {
 		return err
 	}
-	ctx, cancel, err := s.after(ctx, req.Handle)
+	ctx, cancel, err := s.alone(ctx, req.Handle)
 	defer cancel()
 	if err != nil {
 		return err
@@ -138,8 +184,15 @@ func (s *Store) Open(ctx context.Context, specs []storage.OpenSpec) []storage.Op
 		return fail(err)
 	}
 	req := &storagev1.OpenRequest{}
+	ids := make([]storage.LogID, 0, len(specs))
 	for _, spec := range specs {
 		req.Specs = append(req.Specs, openSpecToProto(spec))
+		ids = append(ids, spec.ID)
+	}
+	release, err := s.only(ctx, ids)
+	defer release()
+	if err != nil {
+		return fail(err)
 	}
 	m, err := s.rpc.Open(ctx, req)
 	if err != nil {
@@ -155,6 +208,65 @@ func (s *Store) Open(ctx context.Context, specs []storage.OpenSpec) []storage.Op
 	return results
 }
 
+// only makes the caller the only one to open or delete logs until it calls release:
+// an earlier opening that was answered late must not write under a grant when a
+// later one has been served. Nothing of their handles is lent meanwhile.
+func (s *Store) only(ctx context.Context, ids []storage.LogID) (release func(), err error) {
+	mine := make(chan struct{})
+	var taken []storage.LogID
+	ends := []func(){}
+	release = func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+		s.mu.Lock()
+		for _, id := range taken {
+			delete(s.opening, id)
+		}
+		s.mu.Unlock()
+		close(mine)
+	}
+	for {
+		s.mu.Lock()
+		other := s.busy(ids)
+		if other == nil {
+			break
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return release, fmt.Errorf("%w: wait for another opening of a log: %w", storage.ErrUnknown, ctx.Err())
+		}
+	}
+	var handles []storage.Handle
+	for _, id := range ids {
+		s.opening[id] = mine
+		taken = append(taken, id)
+		if h, ok := s.handles[id]; ok && !slices.Contains(handles, h) {
+			handles = append(handles, h)
+		}
+	}
+	s.mu.Unlock()
+	for i := 0; err == nil && s.files != nil && i < len(handles); i++ {
+		var end func()
+		end, err = s.files.settle(ctx, handles[i])
+		ends = append(ends, end)
+	}
+	return release, err
+}
+
+// busy returns what is closed when one of the logs is not opened or deleted by
+// somebody else any more, nil if none is. The caller holds mu.
+func (s *Store) busy(ids []storage.LogID) <-chan struct{} {
+	for _, id := range ids {
+		if other, ok := s.opening[id]; ok {
+			return other
+		}
+	}
+	return nil
+}
+
 // opened remembers the handle of each log, and lets go of its earlier one.
 func (s *Store) opened(specs []storage.OpenSpec, results []storage.OpenResult) {
 	var old []storage.Handle
@@ -163,13 +275,24 @@ func (s *Store) opened(specs []storage.OpenSpec, results []storage.OpenResult) {
 		if r.Err != nil {
 			continue
 		}
-		if h, ok := s.handles[specs[i].ID]; ok {
+		if h, ok := s.handles[specs[i].ID]; ok && h != r.Handle {
 			old = append(old, h)
 		}
 		s.handles[specs[i].ID] = r.Handle
+		if s.files != nil {
+			s.files.opened(r)
+		}
 	}
 	s.mu.Unlock()
-	for _, h := range old {
+	s.forget(old...)
+}
+
+// forget drops what is kept of handles that nobody will use again.
+func (s *Store) forget(handles ...storage.Handle) {
+	for _, h := range handles {
+		if s.files != nil {
+			s.files.forget(h)
+		}
 		s.lane.forget(h)
 	}
 }
@@ -196,7 +319,7 @@ func (s *Store) Close(ctx context.Context, handles []storage.Handle) []error {
 		}
 		return errs
 	}
-	ctx, cancel, err := s.after(ctx, handles...)
+	ctx, cancel, err := s.alone(ctx, handles...)
 	defer cancel()
 	if err != nil {
 		return fail(err)
@@ -210,7 +333,7 @@ func (s *Store) Close(ctx context.Context, handles []storage.Handle) []error {
 	}
 	for i, e := range m.GetErrors() {
 		errs[i] = errorFromProto(e)
-		s.lane.forget(handles[i])
+		s.forget(handles[i])
 	}
 	return errs
 }
@@ -224,8 +347,18 @@ func (s *Store) Flush(ctx context.Context, handles []storage.Handle) []storage.F
 		}
 		return results
 	}
-	ctx, cancel, err := s.after(ctx, handles...)
+	ctx, cancel, err := s.begin(ctx)
 	defer cancel()
+	logs := make([]*hostLog, len(handles))
+	generations := make([]uint64, len(handles))
+	for i := 0; err == nil && s.files != nil && i < len(handles); i++ {
+		if logs[i] = s.files.log(handles[i]); logs[i] != nil {
+			generations[i], err = logs[i].flush(ctx)
+		}
+	}
+	if err == nil {
+		err = s.lane.barrier(ctx, handles)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -238,6 +371,9 @@ func (s *Store) Flush(ctx context.Context, handles []storage.Handle) []storage.F
 	}
 	for i, r := range m.GetResults() {
 		results[i] = storage.FlushResult{Durable: r.GetDurable(), Err: errorFromProto(r.GetError())}
+		if logs[i] != nil && results[i].Err == nil {
+			logs[i].flushed(generations[i], r.GetDurable())
+		}
 	}
 	return results
 }
@@ -248,6 +384,13 @@ func (s *Store) List(ctx context.Context) ([]storage.LogInfo, error) {
 	defer cancel()
 	if err != nil {
 		return nil, err
+	}
+	if s.files != nil {
+		for _, l := range s.files.all() {
+			if err := s.files.tellAll(ctx, l.handle); err != nil {
+				return nil, err
+			}
+		}
 	}
 	m, err := s.rpc.List(ctx, &storagev1.ListRequest{})
 	if err != nil {
@@ -274,6 +417,11 @@ func (s *Store) Delete(ctx context.Context, id storage.LogID) error {
 	if err != nil {
 		return err
 	}
+	release, err := s.only(ctx, []storage.LogID{id})
+	defer release()
+	if err != nil {
+		return err
+	}
 	m, err := s.rpc.Delete(ctx, &storagev1.DeleteRequest{Id: logIDToProto(id)})
 	if err != nil {
 		return callError(ctx, "delete a log", err)
@@ -286,14 +434,14 @@ func (s *Store) Delete(ctx context.Context, id storage.LogID) error {
 	delete(s.handles, id)
 	s.mu.Unlock()
 	if ok {
-		s.lane.forget(h)
+		s.forget(h)
 	}
 	return nil
 }
 
 // Scan implements storage.Store.
 func (s *Store) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.BatchInfo, error) {
-	ctx, cancel, err := s.begin(ctx)
+	ctx, cancel, err := s.known(ctx, req.Handle)
 	defer cancel()
 	if err != nil {
 		return nil, err
@@ -319,7 +467,7 @@ func (s *Store) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.Ba
 
 // Truncate implements storage.Store.
 func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int32, to int64) (int64, error) {
-	ctx, cancel, err := s.after(ctx, h)
+	ctx, cancel, err := s.alone(ctx, h)
 	defer cancel()
 	if err != nil {
 		return 0, err
@@ -328,13 +476,21 @@ func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int3
 	if err != nil {
 		return 0, callError(ctx, "truncate a log", err)
 	}
-	return m.GetLeo(), errorFromProto(m.GetError())
+	if err := errorFromProto(m.GetError()); err != nil {
+		return 0, err
+	}
+	if s.files != nil {
+		if l := s.files.log(h); l != nil {
+			l.truncated(m.GetLeo())
+		}
+	}
+	return m.GetLeo(), nil
 }
 
 // Trim implements storage.Store. It comes after the appends in flight: before
 // them it could find the log's end below the new log start, and move it there.
 func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, error) {
-	ctx, cancel, err := s.after(ctx, h)
+	ctx, cancel, err := s.alone(ctx, h)
 	defer cancel()
 	if err != nil {
 		return 0, err
@@ -348,7 +504,7 @@ func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, er
 
 // Retain implements storage.Store.
 func (s *Store) Retain(ctx context.Context, h storage.Handle, policy storage.RetainPolicy) (storage.RetainResult, error) {
-	ctx, cancel, err := s.begin(ctx)
+	ctx, cancel, err := s.alone(ctx, h)
 	defer cancel()
 	if err != nil {
 		return storage.RetainResult{}, err
@@ -368,7 +524,7 @@ func (s *Store) Retain(ctx context.Context, h storage.Handle, policy storage.Ret
 
 // FindTimestamp implements storage.Store.
 func (s *Store) FindTimestamp(ctx context.Context, q storage.TimestampQuery) (storage.BatchInfo, bool, error) {
-	ctx, cancel, err := s.begin(ctx)
+	ctx, cancel, err := s.known(ctx, q.Handle)
 	defer cancel()
 	if err != nil {
 		return storage.BatchInfo{}, false, err
@@ -390,7 +546,7 @@ func (s *Store) FindTimestamp(ctx context.Context, q storage.TimestampQuery) (st
 
 // PutBlob implements storage.Store.
 func (s *Store) PutBlob(ctx context.Context, h storage.Handle, name string, b storage.Blob) error {
-	ctx, cancel, err := s.begin(ctx)
+	ctx, cancel, err := s.known(ctx, h)
 	defer cancel()
 	if err != nil {
 		return err
@@ -408,7 +564,7 @@ func (s *Store) PutBlob(ctx context.Context, h storage.Handle, name string, b st
 
 // GetBlob implements storage.Store.
 func (s *Store) GetBlob(ctx context.Context, h storage.Handle, name string) (storage.Blob, bool, error) {
-	ctx, cancel, err := s.begin(ctx)
+	ctx, cancel, err := s.known(ctx, h)
 	defer cancel()
 	if err != nil {
 		return storage.Blob{}, false, err

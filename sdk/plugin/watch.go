@@ -37,8 +37,9 @@ func (l *lane) watchOn(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if busy := l.expireDue(time.Now()); l.takeWanted() {
-			l.tick()
+		busy := l.expireDue(time.Now())
+		if tick := l.takeWanted(); tick != nil {
+			tick()
 			idle = 0
 		} else if busy {
 			idle = 0
@@ -68,12 +69,15 @@ func (l *lane) wantTick() {
 	}
 }
 
-func (l *lane) takeWanted() bool {
+// takeWanted returns tick if it is to be called.
+func (l *lane) takeWanted() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wanted := l.wanted
+	if !l.wanted {
+		return nil
+	}
 	l.wanted = false
-	return wanted
+	return l.tick
 }
 
 // expireDue ends appends whose time is over, and says whether any was in flight.

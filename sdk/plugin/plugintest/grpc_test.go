@@ -1,13 +1,17 @@
 package plugintest_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/brokerd/brokerd/sdk/plugin"
+	"github.com/brokerd/brokerd/sdk/plugin/internal/filestore"
 	"github.com/brokerd/brokerd/sdk/plugin/plugintest"
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
@@ -54,6 +58,54 @@ func TestKitOverEachCarrier(t *testing.T) {
 			runKit(t, plugintest.By(carrier, storagetest.Memory(memstore.Options{})), nil)
 		})
 	}
+}
+
+// fileTarget is the store that lends its files, called directly.
+func fileTarget(t *testing.T, opt filestore.Options) storagetest.Target {
+	provider := filestore.NewProvider(opt)
+	root := t.TempDir()
+	var n atomic.Int64
+	fresh := func() (storage.Config, error) {
+		dir := filepath.Join(root, fmt.Sprint(n.Add(1)))
+		return storage.Config{
+			Settings:            filestore.Settings(dir),
+			Identity:            storage.Identity{ClusterID: "kit", NodeID: 1},
+			ProposedDirectoryID: storage.DirectoryID{1},
+		}, os.Mkdir(dir, 0o700)
+	}
+	return storagetest.Direct(provider, fresh, storagetest.Hooks{
+		Kill: func(_ context.Context, cfg storage.Config, stores []storage.Store) error {
+			disk, _, err := provider.Disk(cfg.Settings)
+			if err != nil {
+				return err
+			}
+			disk.Kill()
+			for _, s := range stores {
+				s.(*filestore.Store).LetGo()
+			}
+			return nil
+		},
+	})
+}
+
+// TestKitWithFiles runs the kit against a store whose files are written and read by
+// the host: with grants that last, that are over soon, and that are full soon.
+func TestKitWithFiles(t *testing.T) {
+	for name, opt := range map[string]filestore.Options{
+		"long":  {},
+		"short": {OverAfter: 2, EndMark: 100},
+		"small": {GrantBytes: 3000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runKit(t, plugintest.By(plugin.CarrierFiles, fileTarget(t, opt)), nil)
+		})
+	}
+}
+
+// The store that lends files keeps the contract itself, but that it believes its
+// host.
+func TestKitOfTheFileStore(t *testing.T) {
+	runKit(t, fileTarget(t, filestore.Options{}), func(name string) bool { return name != "grant-lies" })
 }
 
 // TestKitAsProcess runs what a store in memory can show of a process: nothing

@@ -1,0 +1,518 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+const (
+	// leasesMax is how many leases of a store are kept, leasesPerLog of one log: each
+	// costs a descriptor.
+	leasesMax    = 256
+	leasesPerLog = 4
+	// cursorsPerLease is how many readers a lease remembers the places of.
+	cursorsPerLease = 16
+	// seekHeadersMax is how many batches are passed over to find an offset before the
+	// plugin, which has an index, is asked for a lease that begins there.
+	seekHeadersMax = 64
+	// refusedReads is how many reads of a log go to the plugin after it refused to
+	// lease.
+	refusedReads = 16
+)
+
+// leaseCache is the leases that a store has from its plugin. A reader that goes on
+// where it was asks the plugin once for each stretch of a file.
+type leaseCache struct {
+	files *hostFiles
+
+	mu    sync.Mutex
+	logs  map[storage.Handle]*leasedLog
+	count int
+	clock uint64 // of use, to find the lease that was not used for longest
+}
+
+// leasedLog is what is leased of one handle.
+type leasedLog struct {
+	leases []*lease
+	// changes counts the calls under way during which nothing is leased, and
+	// generation those that there ever were.
+	changes    int
+	generation uint64
+	refused    int // reads that are still to pass the plugin by
+}
+
+// lease is a lease that is used by readers, or kept for them. It is guarded by the
+// cache's mu, but for what never changes.
+type lease struct {
+	storage.Lease
+	readers int
+	dropped bool // it goes back with the last reader
+	used    uint64
+	cursors [cursorsPerLease]cursor
+	next    int // of cursors, to be used next
+}
+
+// cursor says, if it is set, that the batch at pos is the first that ends at offset
+// or behind it.
+type cursor struct {
+	offset, pos int64
+	set         bool
+}
+
+// opened begins with a handle.
+func (c *leaseCache) opened(h storage.Handle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.logs[h] == nil {
+		c.logs[h] = &leasedLog{}
+	}
+}
+
+// suspend gives every lease of a handle back, and lets none be had until resume.
+func (c *leaseCache) suspend(h storage.Handle) {
+	c.mu.Lock()
+	var back []*lease
+	if l := c.logs[h]; l != nil {
+		l.changes++
+		l.generation++
+		back = c.dropAll(l)
+	}
+	c.mu.Unlock()
+	c.giveBack(back)
+}
+
+// resume undoes suspend.
+func (c *leaseCache) resume(h storage.Handle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.logs[h]; l != nil {
+		l.changes--
+		l.refused = 0
+	}
+}
+
+// forget drops what is kept of a handle.
+func (c *leaseCache) forget(h storage.Handle) {
+	c.mu.Lock()
+	var back []*lease
+	if l := c.logs[h]; l != nil {
+		l.generation++
+		back = c.dropAll(l)
+		delete(c.logs, h)
+	}
+	c.mu.Unlock()
+	c.giveBack(back)
+}
+
+// closeAll closes every file. The plugin is gone; there is nobody to give back to.
+func (c *leaseCache) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.logs {
+		l.generation++
+		for _, le := range c.dropAll(l) {
+			closeFile(le.File)
+		}
+	}
+}
+
+// dropAll drops every lease of a log, and returns those that nobody reads. The
+// caller holds mu.
+func (c *leaseCache) dropAll(l *leasedLog) (back []*lease) {
+	for _, le := range l.leases {
+		back = append(back, c.drop(le)...)
+	}
+	l.leases = nil
+	return back
+}
+
+// drop drops one lease, which the caller takes from its log, and returns it if
+// nobody reads it. The caller holds mu.
+func (c *leaseCache) drop(le *lease) (back []*lease) {
+	le.dropped = true
+	c.count--
+	if le.readers == 0 {
+		back = append(back, le)
+	}
+	return back
+}
+
+// giveBack closes leases and tells the plugin. The caller holds no lock.
+func (c *leaseCache) giveBack(leases []*lease) {
+	if len(leases) == 0 {
+		return
+	}
+	ids := make([]storage.LeaseID, 0, len(leases))
+	for _, le := range leases {
+		closeFile(le.File)
+		ids = append(ids, le.ID)
+	}
+	c.files.lane.post(&call{req: request{head: head{kind: kindReturn}, leases: ids}})
+}
+
+// read answers a read from a lease, if it can: whole batches up to the end of one
+// lease. What it cannot answer, or finds in doubt, is the plugin's to answer.
+func (c *leaseCache) read(ctx context.Context, req *storage.ReadRequest) (storage.ReadResult, bool) {
+	if !c.files.offers.Leases || req.Offset < 0 || req.Offset >= req.UpTo || req.MaxBytes <= 0 && !req.AtLeastOne {
+		return storage.ReadResult{}, false
+	}
+	le, at := c.find(req.Handle, req.Offset)
+	if le == nil {
+		if le, at = c.lease(ctx, req); le == nil {
+			return storage.ReadResult{}, false
+		}
+	}
+	pos, err := c.files.seek(le, at, req.Offset)
+	if errors.Is(err, errFar) {
+		c.release(le, cursor{})
+		if le, at = c.lease(ctx, req); le == nil {
+			return storage.ReadResult{}, false
+		}
+		pos, err = c.files.seek(le, at, req.Offset)
+	}
+	var res storage.ReadResult
+	if err == nil {
+		res, err = c.files.readLease(le, pos, req)
+	}
+	if err != nil {
+		c.discard(req.Handle, le)
+		return storage.ReadResult{}, false
+	}
+	c.release(le, cursor{offset: res.Next, pos: pos + int64(len(res.Data)), set: true})
+	return res, true
+}
+
+// find returns a lease that has an offset, and the place nearest before it that is
+// known.
+func (c *leaseCache) find(h storage.Handle, offset int64) (*lease, cursor) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.logs[h]
+	if l == nil {
+		return nil, cursor{}
+	}
+	var best *lease
+	var at cursor
+	for _, le := range l.leases {
+		if offset < le.First || offset >= le.End {
+			continue
+		}
+		for _, cur := range le.cursors {
+			if cur.set && cur.offset <= offset && cur.pos < le.Limit && (best == nil || cur.offset > at.offset) {
+				best, at = le, cur
+			}
+		}
+	}
+	if best != nil {
+		c.use(best)
+	}
+	return best, at
+}
+
+// use counts a reader in. The caller holds mu.
+func (c *leaseCache) use(le *lease) {
+	le.readers++
+	c.clock++
+	le.used = c.clock
+}
+
+// release counts a reader out, and remembers where it ended.
+func (c *leaseCache) release(le *lease, at cursor) {
+	c.mu.Lock()
+	le.readers--
+	gone := le.dropped && le.readers == 0
+	if at.set && !gone {
+		le.remember(at)
+	}
+	c.mu.Unlock()
+	if gone {
+		c.giveBack([]*lease{le})
+	}
+}
+
+// remember keeps a place, in the stead of the oldest.
+func (le *lease) remember(at cursor) {
+	for _, have := range le.cursors {
+		if have == at {
+			return
+		}
+	}
+	le.cursors[le.next] = at
+	le.next = (le.next + 1) % cursorsPerLease
+}
+
+// discard counts a reader out that found the lease to be not what was said.
+func (c *leaseCache) discard(h storage.Handle, le *lease) {
+	c.mu.Lock()
+	if l := c.logs[h]; l != nil && !le.dropped {
+		c.remove(l, le)
+		c.drop(le)
+		l.refused = refusedReads
+	}
+	c.mu.Unlock()
+	c.release(le, cursor{})
+}
+
+// remove takes a lease out of a log. The caller holds mu.
+func (c *leaseCache) remove(l *leasedLog, le *lease) {
+	for i := range l.leases {
+		if l.leases[i] == le {
+			l.leases = append(l.leases[:i:i], l.leases[i+1:]...)
+			return
+		}
+	}
+}
+
+// lease asks the plugin for the stretch that begins with an offset, for a reader.
+func (c *leaseCache) lease(ctx context.Context, req *storage.ReadRequest) (*lease, cursor) {
+	generation, may := c.mayAsk(req.Handle)
+	if !may {
+		return nil, cursor{}
+	}
+	a, err := c.files.lane.do(ctx, request{
+		head: head{kind: kindLease, timeout: c.files.timeout, handle: req.Handle}, lease: req.Offset,
+	}, 0)
+	le := &lease{Lease: a.lease}
+	if le.File = a.file; err == nil {
+		err = le.check(req.Offset)
+	}
+	if err != nil {
+		c.refuse(req.Handle, a)
+		return nil, cursor{}
+	}
+	at := cursor{offset: req.Offset, pos: le.Pos, set: true}
+	le.remember(at)
+	return c.keep(req.Handle, generation, le), at
+}
+
+// mayAsk says whether to ask for a lease, and of which generation it will be.
+func (c *leaseCache) mayAsk(h storage.Handle) (generation uint64, may bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.logs[h]
+	if l == nil || l.changes > 0 {
+		return 0, false
+	}
+	if l.refused > 0 {
+		l.refused--
+		return 0, false
+	}
+	return l.generation, true
+}
+
+// refuse notes that no lease was to be had.
+func (c *leaseCache) refuse(h storage.Handle, a answer) {
+	c.mu.Lock()
+	if l := c.logs[h]; l != nil {
+		l.refused = refusedReads
+	}
+	c.mu.Unlock()
+	if a.lease.ID != 0 {
+		c.giveBack([]*lease{{Lease: storage.Lease{ID: a.lease.ID, File: a.file}}})
+		return
+	}
+	a.drop()
+}
+
+// check makes sure that what the plugin leased can be used.
+func (le *lease) check(offset int64) error {
+	if le.ID == 0 || le.File == nil || le.Pos < 0 || le.Limit <= le.Pos || le.End <= offset {
+		return fmt.Errorf("a lease of bytes %d to %d with offsets %d to %d", le.Pos, le.Limit, le.First, le.End)
+	}
+	info, err := le.File.Stat()
+	switch {
+	case err != nil:
+		return fmt.Errorf("look at a file that was leased: %w", err)
+	case !info.Mode().IsRegular() || mayWrite(le.File):
+		return fmt.Errorf("a file was leased that is %v", info.Mode())
+	}
+	return nil
+}
+
+// keep puts a lease among those of its log, unless the log has changed since it was
+// asked for, and makes room. The caller reads it.
+func (c *leaseCache) keep(h storage.Handle, generation uint64, le *lease) *lease {
+	var back []*lease
+	c.mu.Lock()
+	l := c.logs[h]
+	c.use(le)
+	c.count++
+	switch {
+	case l == nil || l.generation != generation || l.changes > 0:
+		c.drop(le) // it goes back with this reader
+	default:
+		if len(l.leases) >= leasesPerLog {
+			back = c.evict(l, oldest(l.leases))
+		}
+		l.leases = append(l.leases, le)
+		if c.count > leasesMax {
+			back = append(back, c.evictOldest()...)
+		}
+	}
+	c.mu.Unlock()
+	c.giveBack(back)
+	return le
+}
+
+// oldest is the lease that was not used for longest.
+func oldest(leases []*lease) *lease {
+	best := leases[0]
+	for _, le := range leases {
+		if le.used < best.used {
+			best = le
+		}
+	}
+	return best
+}
+
+// evict drops a lease of a log. The caller holds mu.
+func (c *leaseCache) evict(l *leasedLog, le *lease) []*lease {
+	c.remove(l, le)
+	return c.drop(le)
+}
+
+// evictOldest drops the lease of all that was not used for longest. The caller holds
+// mu.
+func (c *leaseCache) evictOldest() []*lease {
+	var of *leasedLog
+	var best *lease
+	for _, l := range c.logs {
+		if len(l.leases) == 0 {
+			continue
+		}
+		if le := oldest(l.leases); best == nil || le.used < best.used {
+			of, best = l, le
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return c.evict(of, best)
+}
+
+// errFar says that an offset is too far from every place that is known.
+var errFar = errors.New("too far to seek")
+
+// errLease says that what was read is not what was leased.
+var errLease = errors.New("not what was leased")
+
+// seek finds the place of the first batch that ends at offset or behind it.
+func (f *hostFiles) seek(le *lease, at cursor, offset int64) (pos int64, err error) {
+	if at.offset == offset {
+		return at.pos, nil
+	}
+	var b [recordbatch.HeaderBytes]byte
+	pos = at.pos
+	for range seekHeadersMax {
+		if le.Limit-pos < recordbatch.HeaderBytes {
+			return 0, errLease
+		}
+		if err := f.readFull(le, b[:], pos); err != nil {
+			return 0, err
+		}
+		info, err := recordbatch.Parse(b[:])
+		if err != nil {
+			return 0, err
+		}
+		if info.LastOffset >= offset {
+			return pos, nil
+		}
+		pos += int64(info.Bytes)
+	}
+	return 0, errFar
+}
+
+// readFull reads from a leased file; nothing less than all will do.
+func (f *hostFiles) readFull(le *lease, b []byte, pos int64) error {
+	return f.using(func() error {
+		n, err := le.File.ReadAt(b, pos)
+		if n == len(b) {
+			return nil
+		}
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	})
+}
+
+// readLease reads whole batches from pos on, where the first that the request asks
+// for begins, and checks each.
+func (f *hostFiles) readLease(le *lease, pos int64, req *storage.ReadRequest) (storage.ReadResult, error) {
+	size := min(max(int64(req.MaxBytes), recordbatch.HeaderBytes), le.Limit-pos)
+	data := req.Buf[:cap(req.Buf)]
+	if int64(len(data)) < size {
+		data = make([]byte, size)
+	}
+	data = data[:size]
+	if err := f.readFull(le, data, pos); err != nil {
+		return storage.ReadResult{}, err
+	}
+	need, err := recordbatch.Size(data)
+	if err != nil || int64(need) > le.Limit-pos {
+		return storage.ReadResult{}, errLease
+	}
+	if int64(need) > size && req.AtLeastOne {
+		if data, err = f.readRest(le, data, need, pos); err != nil {
+			return storage.ReadResult{}, err
+		}
+	}
+	n, next, err := le.cut(data, req)
+	return storage.ReadResult{Data: data[:n:n], Next: next}, err
+}
+
+// readRest reads what is missing of a batch that is larger than what was asked for.
+func (f *hostFiles) readRest(le *lease, begun []byte, need int, pos int64) ([]byte, error) {
+	n := len(begun)
+	data := begun
+	if cap(data) < need {
+		data = make([]byte, n, need)
+		copy(data, begun)
+	}
+	data = data[:need]
+	return data, f.readFull(le, data[n:], pos+int64(n))
+}
+
+// cut checks batches in their order and returns how many bytes of them the request
+// asks for, and the offset behind them.
+func (le *lease) cut(data []byte, req *storage.ReadRequest) (n int, next int64, err error) {
+	next = req.Offset
+	for expected := int64(-1); n < len(data); {
+		info, batch, _, err := recordbatch.Next(data[n:])
+		switch {
+		case errors.Is(err, recordbatch.ErrIncomplete):
+			return n, next, nil
+		case err != nil:
+			return 0, 0, err
+		case !le.inOrder(&info, expected, req.Offset):
+			return 0, 0, fmt.Errorf("%w: a batch of offsets %d to %d", errLease, info.BaseOffset, info.LastOffset)
+		case info.LastOffset >= req.UpTo:
+			return n, next, nil
+		case n+len(batch) > req.MaxBytes && (n > 0 || !req.AtLeastOne):
+			return n, next, nil
+		}
+		n += len(batch)
+		next = info.LastOffset + 1
+		expected = next
+	}
+	return n, next, nil
+}
+
+// inOrder says whether a batch may follow one that ends at expected, or, if that is
+// negative, be the first for an offset.
+func (le *lease) inOrder(info *recordbatch.Info, expected, offset int64) bool {
+	switch {
+	case info.BaseOffset < le.First || info.LastOffset >= le.End:
+		return false
+	case expected >= 0:
+		return info.BaseOffset == expected || info.BaseOffset > expected && le.Gaps
+	default:
+		return info.LastOffset >= offset && (info.BaseOffset <= offset || le.Gaps)
+	}
+}
