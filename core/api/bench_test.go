@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,8 +22,10 @@ func (nothing) Append(_ context.Context, _ model.Append, done func(model.Appende
 }
 
 func (nothing) Fetch(_ context.Context, f model.Fetch) *model.FetchAnswer {
-	return &model.FetchAnswer{Partitions: make([]model.Fetched, len(f.Partitions))}
+	return &model.FetchAnswer{Partitions: nothingFetched[:len(f.Partitions)]}
 }
+
+var nothingFetched [1000]model.Fetched
 
 func benchHandler(b *testing.B, partitions int) *Handler {
 	c := newCluster(b)
@@ -60,26 +63,55 @@ type noTurn struct{}
 func (noTurn) Later() {}
 func (noTurn) Ready() {}
 
-// A session over many partitions, of which none has news.
-func BenchmarkFetchSession(b *testing.B) {
-	const partitions = 1000
-	h := benchHandler(b, partitions)
+// followed is a session over so many partitions, and what answers its next request,
+// which names those that `moves` says.
+func followed(t testing.TB, version int16, partitions int, of model.Partitions, moves ...string) func() {
+	c := newCluster(t)
+	c.topic("orders", slices.Repeat([]model.NodeID{self}, partitions)...)
+	h := newHandler(c, func(_ *Config, d *Deps) { d.Partitions, d.Authorizer = of, security.AllowAll{} })
 	var names []string
 	for i := range partitions {
 		names = append(names, fmt.Sprintf("orders-%d", i))
 	}
 	req := toFetch(names...)
 	req.SessionEpoch = 0
-	session := ask[*kmsg.FetchResponse](b, h, 12, req).SessionID
-	epoch := int32(0)
-	b.ReportAllocs()
-	for b.Loop() {
+	session := ask[*kmsg.FetchResponse](t, h, version, req).SessionID
+	next := follow(session, 0)
+	next.Version = version
+	next.Topics = toFetch(moves...).Topics
+	call := callOf(next)
+	dst := make([]byte, 0, 64<<10)
+	epoch := uint32(0)
+	const epochAt = 4 + 4 + 4 + 1 + 4 // behind wait, sizes, isolation and session
+	at := epochAt
+	if version < 15 {
+		at += 4
+	}
+	ctx := t.Context()
+	return func() {
 		epoch++
-		next := follow(session, epoch)
-		next.Version = 12
-		if reply := h.Begin(b.Context(), callOf(next))(b.Context()); reply.Response.(*kmsg.FetchResponse).ErrorCode != 0 {
-			b.Fatal(reply)
+		binary.BigEndian.PutUint32(call.Body[at:], epoch)
+		reply := h.Begin(ctx, call)(ctx)
+		dst = reply.Body.Encode(dst[:0], spliceNothing)
+		if code := binary.BigEndian.Uint16(dst[4:]); code != 0 {
+			t.Fatalf("error code %d", code)
 		}
+		reply.Body.Release()
+	}
+}
+
+func spliceNothing(int, []byte) {}
+
+// A session over many partitions, of which none has news.
+func BenchmarkFetchSession(b *testing.B) {
+	for _, partitions := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprint(partitions), func(b *testing.B) {
+			next := followed(b, 12, partitions, nothing{})
+			b.ReportAllocs()
+			for b.Loop() {
+				next()
+			}
+		})
 	}
 }
 

@@ -1,13 +1,13 @@
 package api
 
 import (
-	"container/list"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -34,15 +34,33 @@ type fetchKey struct {
 	index int32
 }
 
-// fetchPartition is what a client wants of a partition, and what it was told
-// last.
-type fetchPartition struct {
+// topicIn finds the topic; nil: there is none.
+func (k *fetchKey) topicIn(img *image.Image, byID bool) *image.Topic {
+	if byID {
+		t, _ := img.Topic(k.id)
+		return t
+	}
+	t, _ := img.TopicByName(k.name)
+	return t
+}
+
+// fetchWant is what a client wants of a partition.
+type fetchWant struct {
 	key         fetchKey
+	topic       *image.Topic // nil where it is not known
 	offset      int64
 	logStart    int64
 	epoch       model.LeaderEpoch
 	lastFetched model.LeaderEpoch
 	maxBytes    int32
+}
+
+// sessionPartition is a partition of a session. It is told by its place and its turn
+// from those that are there before and after it.
+type sessionPartition struct {
+	fetchWant
+	turn       int32 // counts what was at the place; odd: nothing is
+	prev, next int32 // in the order, or among the places that are free
 
 	told         bool // there was an answer
 	toldHW       int64
@@ -61,51 +79,98 @@ type fetchSession struct {
 	mu         sync.Mutex
 	epoch      int32 // the one that the next request must have
 	used       time.Time
-	partitions map[fetchKey]*list.Element // of *fetchPartition
-	order      *list.List
-	ended      bool // not counted in held any more
+	img        *image.Image       // in which the topics were found
+	partitions []sessionPartition // the first is the two ends of the order
+	places     map[fetchKey]int32
+	free       int32 // the first place that is free; 0: none
+	ended      bool  // not counted in held any more
 }
 
-// begin checks a request's epoch, applies its changes and returns the partitions
-// to fetch, in order.
-func (s *fetchSession) begin(epoch int32, now time.Time, want []fetchPartition, forget []fetchKey) ([]fetchPartition, error) {
+// begin checks a request's epoch, applies its changes and adds the partitions to
+// fetch to `to`, in order.
+func (s *fetchSession) begin(img *image.Image, epoch int32, now time.Time, named []fetchWant, forget []fetchKey, to []fetchPart) ([]fetchPart, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return nil, model.ErrFetchSessionNotFound
+		return to, model.ErrFetchSessionNotFound
 	}
 	if epoch != s.epoch {
-		return nil, model.ErrInvalidFetchEpoch
+		return to, model.ErrInvalidFetchEpoch
 	}
 	s.epoch = sessionEpochAfter(epoch)
 	s.used = now
-	for _, k := range forget {
-		if e, ok := s.partitions[k]; ok {
-			s.order.Remove(e)
-			delete(s.partitions, k)
-			s.held.Add(-1)
+	if s.img != img {
+		s.img = img
+		for at := s.partitions[0].next; at != 0; at = s.partitions[at].next {
+			p := &s.partitions[at]
+			p.topic = p.key.topicIn(img, s.byID)
 		}
 	}
-	for _, w := range want {
-		s.put(w)
+	for _, k := range forget {
+		if at, ok := s.places[k]; ok {
+			s.remove(at)
+		}
 	}
-	out := make([]fetchPartition, 0, s.order.Len())
-	for e := s.order.Front(); e != nil; e = e.Next() {
-		out = append(out, *e.Value.(*fetchPartition))
+	for i := range named {
+		s.put(&named[i])
 	}
-	return out, nil
+	return s.list(to), nil
+}
+
+func (s *fetchSession) list(to []fetchPart) []fetchPart {
+	for at := s.partitions[0].next; at != 0; at = s.partitions[at].next {
+		p := &s.partitions[at]
+		to = append(to, fetchPart{fetchWant: p.fetchWant, place: at, turn: p.turn})
+	}
+	return to
+}
+
+// all adds the partitions to `to`, in order.
+func (s *fetchSession) all(to []fetchPart) []fetchPart {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list(to)
 }
 
 // put adds a partition or changes what is wanted of it, and keeps what was told.
-func (s *fetchSession) put(w fetchPartition) {
-	if e, ok := s.partitions[w.key]; ok {
-		p := e.Value.(*fetchPartition)
-		w.told, w.toldHW, w.toldLogStart = p.told, p.toldHW, p.toldLogStart
-		*p = w
+func (s *fetchSession) put(w *fetchWant) {
+	if at, ok := s.places[w.key]; ok {
+		s.partitions[at].fetchWant = *w
 		return
 	}
-	s.partitions[w.key] = s.order.PushBack(&w)
+	at := s.free
+	if at == 0 {
+		at = int32(len(s.partitions))
+		s.partitions = append(s.partitions, sessionPartition{turn: -1})
+	} else {
+		s.free = s.partitions[at].next
+	}
+	p := &s.partitions[at]
+	*p = sessionPartition{fetchWant: *w, turn: p.turn + 1}
+	s.places[w.key] = at
+	s.link(at)
 	s.held.Add(1)
+}
+
+func (s *fetchSession) remove(at int32) {
+	s.unlink(at)
+	p := &s.partitions[at]
+	delete(s.places, p.key)
+	*p = sessionPartition{turn: p.turn + 1, next: s.free}
+	s.free = at
+	s.held.Add(-1)
+}
+
+// link puts a partition at the end of the order.
+func (s *fetchSession) link(at int32) {
+	last := s.partitions[0].prev
+	s.partitions[at].prev, s.partitions[at].next = last, 0
+	s.partitions[last].next, s.partitions[0].prev = at, at
+}
+
+func (s *fetchSession) unlink(at int32) {
+	prev, next := s.partitions[at].prev, s.partitions[at].next
+	s.partitions[prev].next, s.partitions[next].prev = next, prev
 }
 
 // end gives back what the session counts for.
@@ -114,29 +179,36 @@ func (s *fetchSession) end() {
 	defer s.mu.Unlock()
 	if !s.ended {
 		s.ended = true
-		s.held.Add(-int64(s.order.Len()))
+		s.held.Add(-int64(len(s.places)))
 	}
 }
 
-// tell notes an answer for a partition and reports whether it has anything new:
-// records, an error, a divergence, other offsets, or the first word about it. A
-// partition of which nothing is new is left out of the answer.
-func (s *fetchSession) tell(k fetchKey, f model.Fetched) bool {
+// tell notes the answers for the partitions of a fetch, and says of each whether it has
+// anything new: records, an error, a divergence, other offsets, or the first word about
+// it. A partition of which nothing is new is left out of the answer.
+func (s *fetchSession) tell(f *fetching) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.partitions[k]
-	if !ok {
+	for i := range f.parts {
+		p := &f.parts[i]
+		p.news = s.tellOne(p.place, p.turn, f.got(p))
+	}
+}
+
+func (s *fetchSession) tellOne(place, turn int32, got *model.Fetched) (news bool) {
+	p := &s.partitions[place]
+	if place == 0 || p.turn != turn { // another request has forgotten it meanwhile
 		return true
 	}
-	p := e.Value.(*fetchPartition)
-	news := !p.told || len(f.Data) > 0 || f.Err != nil || f.Diverging != nil ||
-		f.HighWatermark != p.toldHW || f.LogStart != p.toldLogStart
-	p.told, p.toldHW, p.toldLogStart = true, f.HighWatermark, f.LogStart
-	if f.Err != nil {
+	data := got.Err == nil && len(got.Data) > 0
+	news = !p.told || data || got.Err != nil || got.Diverging != nil || got.HighWatermark != p.toldHW || got.LogStart != p.toldLogStart
+	p.told, p.toldHW, p.toldLogStart = true, got.HighWatermark, got.LogStart
+	if got.Err != nil {
 		p.toldHW = -1 // the next good answer is news
 	}
-	if len(f.Data) > 0 {
-		s.order.MoveToBack(e)
+	if data {
+		s.unlink(place)
+		s.link(place)
 	}
 	return news
 }
@@ -144,7 +216,7 @@ func (s *fetchSession) tell(k fetchKey, f model.Fetched) bool {
 func (s *fetchSession) size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.order.Len()
+	return len(s.places)
 }
 
 func (s *fetchSession) lastUsed() time.Time {
@@ -179,22 +251,23 @@ func newFetchSessions(slots int, now func() time.Time, events Events) *fetchSess
 	return &fetchSessions{slots: slots, now: now, events: events, byID: make(map[int32]*fetchSession)}
 }
 
-// follow goes on with a session: it applies a request's changes and returns the
-// partitions to fetch. A session that grows beyond the bound ends.
-func (c *fetchSessions) follow(id, epoch int32, byID bool, want []fetchPartition, forget []fetchKey) (*fetchSession, []fetchPartition, error) {
-	s, err := c.find(id, byID)
+// follow goes on with the session that a request names: it applies the request's
+// changes and fills in the partitions to fetch. A session that grows beyond the bound
+// ends.
+func (c *fetchSessions) follow(f *fetching) error {
+	s, err := c.find(f.req.SessionID, f.byID())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	all, err := s.begin(epoch, c.now(), want, forget)
-	if err != nil {
-		return nil, nil, err
+	if f.parts, err = s.begin(f.img, f.req.SessionEpoch, c.now(), f.named, f.forget, f.parts); err != nil {
+		return err
 	}
-	if len(want) > 0 && c.held.Load() > sessionPartitionsMax {
-		c.remove(id)
-		return nil, nil, model.ErrFetchSessionNotFound
+	if len(f.named) > 0 && c.held.Load() > sessionPartitionsMax {
+		c.remove(s.id)
+		return model.ErrFetchSessionNotFound
 	}
-	return s, all, nil
+	f.session = s
+	return nil
 }
 
 func (c *fetchSessions) find(id int32, byID bool) (*fetchSession, error) {
@@ -223,19 +296,19 @@ func (c *fetchSessions) remove(id int32) {
 	}
 }
 
-// add begins a session with these partitions. It returns nil when there is no
-// slot for it.
-func (c *fetchSessions) add(byID bool, want []fetchPartition) *fetchSession {
-	if c.held.Load()+int64(len(want)) > sessionPartitionsMax {
+// add begins a session with the partitions of a request. It returns nil when there is
+// no slot for it.
+func (c *fetchSessions) add(img *image.Image, byID bool, named []fetchWant) *fetchSession {
+	if c.held.Load()+int64(len(named)) > sessionPartitionsMax {
 		return nil
 	}
 	now := c.now()
 	s := &fetchSession{
-		byID: byID, created: now, held: &c.held, epoch: sessionEpochAfter(sessionEpochInitial), used: now,
-		partitions: make(map[fetchKey]*list.Element, len(want)), order: list.New(),
+		byID: byID, created: now, held: &c.held, epoch: sessionEpochAfter(sessionEpochInitial), used: now, img: img,
+		partitions: make([]sessionPartition, 1, 1+len(named)), places: make(map[fetchKey]int32, len(named)),
 	}
-	for _, w := range want {
-		s.put(w)
+	for i := range named {
+		s.put(&named[i])
 	}
 	open, evicted, ok := c.insert(s, now)
 	if !ok {
@@ -250,7 +323,7 @@ func (c *fetchSessions) insert(s *fetchSession, now time.Time) (open int, evicte
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.byID) >= c.slots {
-		if evicted = c.evict(len(s.partitions), now); !evicted {
+		if evicted = c.evict(len(s.places), now); !evicted {
 			return 0, false, false
 		}
 	}

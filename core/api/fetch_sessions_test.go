@@ -3,11 +3,14 @@ package api
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 )
@@ -171,25 +174,30 @@ func TestSessionSlots(t *testing.T) {
 	}
 }
 
+// wants are partitions of one topic.
+func wants(first, n int) []fetchWant {
+	out := make([]fetchWant, n)
+	for i := range out {
+		out[i].key = fetchKey{name: "t", index: int32(first + i)}
+	}
+	return out
+}
+
 // Sessions stop growing at a bound, and what ends makes room.
 func TestSessionPartitionsBound(t *testing.T) {
 	sessions := newFetchSessions(10, testTime, &events{})
-	many := func(first, n int) []fetchPartition {
-		out := make([]fetchPartition, n)
-		for i := range out {
-			out[i].key = fetchKey{name: "t", index: int32(first + i)}
-		}
-		return out
-	}
 	const half = sessionPartitionsMax / 2
-	a, b := sessions.add(false, many(0, half)), sessions.add(false, many(0, half))
-	if a == nil || b == nil || sessions.add(false, many(0, 1)) != nil {
+	img := &image.Image{}
+	a, b := sessions.add(img, false, wants(0, half)), sessions.add(img, false, wants(0, half))
+	if a == nil || b == nil || sessions.add(img, false, wants(0, 1)) != nil {
 		t.Fatal("the bound is not where it should be")
 	}
-	if _, _, err := sessions.follow(a.id, 1, false, many(half, 1), nil); !errors.Is(err, model.ErrFetchSessionNotFound) {
+	more := &fetching{img: img, named: wants(half, 1), req: wire.Fetch{SessionID: a.id, SessionEpoch: 1}}
+	if err := sessions.follow(more); !errors.Is(err, model.ErrFetchSessionNotFound) {
 		t.Fatalf("growth beyond the bound: %v", err)
 	}
-	if _, _, err := sessions.follow(b.id, 1, false, many(half, 1), nil); err != nil {
+	more = &fetching{img: img, named: wants(half, 1), req: wire.Fetch{SessionID: b.id, SessionEpoch: 1}}
+	if err := sessions.follow(more); err != nil {
 		t.Fatalf("growth after another ended: %v", err)
 	}
 	if got := sessions.held.Load(); got != half+1 {
@@ -197,41 +205,54 @@ func TestSessionPartitionsBound(t *testing.T) {
 	}
 }
 
-// Whatever a client adds, forgets and is told, a session's map and its order hold
-// the same partitions, and each of them once.
+// Whatever a client adds, forgets and is told, a session has each of its partitions once,
+// with what is wanted of it, in the order in which they were served; and answers to what
+// was forgotten meanwhile change nothing.
 func TestSessionProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sessions := newFetchSessions(1, testTime, &events{})
+		img := &image.Image{}
 		key := rapid.Custom(func(t *rapid.T) fetchKey { return fetchKey{name: "t", index: rapid.Int32Range(0, 5).Draw(t, "index")} })
-		s := sessions.add(false, []fetchPartition{{key: fetchKey{name: "t"}}})
-		want := map[fetchKey]bool{{name: "t"}: true}
+		s := sessions.add(img, false, wants(0, 1))
+		order, offsets := []int32{0}, map[int32]int64{}
+		var parts, late []fetchPart
 		for epoch := int32(1); epoch < 20; epoch++ {
-			var add []fetchPartition
+			var add []fetchWant
 			forget := rapid.SliceOfN(key, 0, 3).Draw(t, "forget")
 			for _, k := range forget {
-				delete(want, k)
+				order = slices.DeleteFunc(order, func(i int32) bool { return i == k.index })
+				delete(offsets, k.index)
 			}
 			for _, k := range rapid.SliceOfN(key, 0, 3).Draw(t, "add") {
-				add = append(add, fetchPartition{key: k, offset: int64(epoch)})
-				want[k] = true
+				add = append(add, fetchWant{key: k, offset: int64(epoch)})
+				if !slices.Contains(order, k.index) {
+					order = append(order, k.index)
+				}
+				offsets[k.index] = int64(epoch)
 			}
-			got, err := s.begin(epoch, testTime(), add, forget)
-			if err != nil {
+			late = append(late[:0], parts...)
+			var err error
+			if parts, err = s.begin(img, epoch, testTime(), add, forget, parts[:0]); err != nil {
 				t.Fatal(err)
 			}
-			seen := make(map[fetchKey]bool)
-			for _, p := range got {
-				if seen[p.key] || !want[p.key] {
-					t.Fatalf("partition %+v is there twice, or was forgotten", p.key)
+			var got []int32
+			for _, p := range parts {
+				if got = append(got, p.key.index); p.offset != offsets[p.key.index] {
+					t.Fatalf("partition %d is fetched at %d, want %d", p.key.index, p.offset, offsets[p.key.index])
 				}
-				seen[p.key] = true
 			}
-			if n := len(want); len(seen) != n || len(s.partitions) != n || sessions.held.Load() != int64(n) {
-				t.Fatalf("%d partitions, want %d", len(seen), n)
+			if n := len(order); !slices.Equal(got, order) || s.size() != n || sessions.held.Load() != int64(n) {
+				t.Fatalf("partitions %v, want %v; %d and %d are counted", got, order, s.size(), sessions.held.Load())
 			}
-			for _, k := range rapid.SliceOfN(key, 0, 3).Draw(t, "served") {
-				f := model.Fetched{Data: [][]byte{[]byte("x")}}
-				s.tell(k, f)
+			// An answer of the request before comes late, to what may have been forgotten
+			// or added again.
+			served := slices.Concat(late, parts)
+			for _, at := range rapid.SliceOfN(rapid.IntRange(0, max(0, len(served)-1)), 0, min(3, len(served))).Draw(t, "served") {
+				p := served[at]
+				s.tellOne(p.place, p.turn, &model.Fetched{Data: [][]byte{[]byte("x")}})
+				if i := slices.Index(order, p.key.index); i >= 0 && s.partitions[p.place].turn == p.turn {
+					order = append(slices.Delete(order, i, i+1), p.key.index)
+				}
 			}
 		}
 		if sessions.remove(s.id); sessions.held.Load() != 0 {

@@ -122,6 +122,7 @@ type Handler struct {
 	configs     *configCache
 	targets     *targets
 	produces    sync.Pool // of *produce
+	fetches     sync.Pool // of *fetching
 	sessions    *fetchSessions
 	producerIDs *producerIDs
 	creating    *inFlight
@@ -168,8 +169,11 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 	case !served.Supports(c.Version):
 		return closing(fmt.Sprintf("%s version %d is not served", served.Name(), c.Version))
 	}
-	if c.Key == wire.KeyProduce {
+	switch c.Key {
+	case wire.KeyProduce:
 		return h.beginProduce(ctx, c, start)
+	case wire.KeyFetch:
+		return h.beginFetch(c, start)
 	}
 	return h.beginDecoded(ctx, c, start)
 }
@@ -180,7 +184,7 @@ func (h *Handler) beginDecoded(ctx context.Context, c wire.Call, start time.Time
 	if err != nil {
 		return closing(err.Error())
 	}
-	from := caller{Header: c.Header, Peer: c.From, room: c.Room}
+	from := caller{Header: c.Header, Peer: c.From}
 	answer := h.begin(ctx, from, req)
 	return func(ctx context.Context) wire.Reply {
 		reply := answer(ctx)
@@ -210,8 +214,6 @@ func closing(reason string) wire.Answer {
 // those that Begin has taken.
 func (h *Handler) answer(ctx context.Context, from caller, req kmsg.Request) wire.Reply {
 	switch req := req.(type) {
-	case *kmsg.FetchRequest:
-		return h.fetch(ctx, from, req)
 	case *kmsg.ListOffsetsRequest:
 		return respond(h.listOffsets(ctx, from, req))
 	case *kmsg.MetadataRequest:

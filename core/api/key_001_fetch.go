@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/image"
@@ -19,10 +18,12 @@ import (
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/brokerd/brokerd/core/wire"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
+	// sessionFetchVersion is the first that has sessions, and an error of its own.
+	// (KIP-227)
+	sessionFetchVersion = 7
 	// zstdFetchVersion is the first Fetch that may carry zstd. (KIP-110)
 	zstdFetchVersion = 10
 	// idFetchVersion is the first that names topics by ID. (KIP-516)
@@ -31,92 +32,197 @@ const (
 	leaderFetchVersion = 16
 	// goneWait is how long a Fetch waits that can read nothing of what it names.
 	goneWait = 100 * time.Millisecond
+	// partsKept is for how many partitions room is kept, for another request.
+	partsKept = 4096
 )
 
-// fetching is one fetch on its way: what is wanted, and what came of it.
+// fetchPart is one partition of a fetch.
+type fetchPart struct {
+	fetchWant
+	place, turn int32 // in the session
+	at          int32 // of the question to the replicas, and of its answer; unless there is err
+	err         error // why nobody is asked
+	news        bool  // there is something to tell
+}
+
+// fetching is one fetch from its beginning until its answer was sent: what is wanted,
+// and what came of it. Then it is used for another. It is the Body of its own answer.
 type fetching struct {
-	req     *kmsg.FetchRequest
-	img     *image.Image
+	h      *Handler
+	from   caller
+	begun  time.Time
+	img    *image.Image
+	req    wire.Fetch
+	resp   wire.FetchResponse
+	answer wire.Answer // f.reply, bound once
+
+	named  []fetchWant // by the request
+	forget []fetchKey
+	seen   map[fetchKey]int32 // where the request's partitions are in parts
+
 	session *fetchSession // nil without one
 	full    bool          // every partition is answered, whether or not it has news
-	want    []fetchPartition
-	topics  []*image.Topic  // of each wanted partition; nil where it is not known
-	got     []model.Fetched // for each wanted partition
+	parts   []fetchPart
+	asked   []model.FetchPartition
+	fetched *model.FetchAnswer // nil: nobody was asked
+	refused model.Fetched      // of a partition for which nobody is asked
 }
 
-func (h *Handler) fetch(ctx context.Context, from caller, req *kmsg.FetchRequest) wire.Reply {
-	f := &fetching{req: req, img: h.deps.Metadata.Image()}
-	if err := h.beginFetch(f); err != nil {
-		resp := kmsg.NewPtrFetchResponse()
-		resp.ErrorCode = h.code(err)
-		if req.Version < 7 { // the head has no error yet
-			h.refuseFetch(resp, req, err)
-		}
-		return respond(resp)
+func (h *Handler) newFetching() *fetching {
+	if f, ok := h.fetches.Get().(*fetching); ok {
+		return f
 	}
-	h.read(ctx, from, f)
-	return respond(h.fetchResponse(from, f))
+	f := &fetching{h: h, seen: make(map[fetchKey]int32)}
+	f.answer = f.reply
+	return f
 }
 
-// beginFetch finds out what to fetch: the request's partitions, or those of its
+// Release implements wire.Body: f is ready for another request, and nobody else knows
+// it any more.
+func (f *fetching) Release() {
+	if f.fetched != nil {
+		f.fetched.Release()
+	}
+	f.req.Forget()
+	f.resp.Forget()
+	if cap(f.parts) > partsKept || cap(f.named) > partsKept || cap(f.forget) > partsKept {
+		return
+	}
+	clear(f.named)
+	clear(f.forget)
+	clear(f.parts)
+	*f = fetching{
+		h: f.h, req: f.req, resp: f.resp, answer: f.answer, seen: f.seen,
+		named: f.named[:0], forget: f.forget[:0], parts: f.parts[:0], asked: f.asked[:0],
+	}
+	f.h.fetches.Put(f)
+}
+
+// beginFetch reads the request. All the rest may wait, and is for the answer.
+func (h *Handler) beginFetch(c wire.Call, begun time.Time) wire.Answer {
+	f := h.newFetching()
+	if err := f.req.Read(c.Version, c.Body); err != nil {
+		f.Release()
+		return closing(err.Error())
+	}
+	f.from, f.begun = caller{Header: c.Header, Peer: c.From, room: c.Room}, begun
+	return f.answer
+}
+
+// reply is the request's Answer. Nothing in it is of the request's body.
+func (f *fetching) reply(ctx context.Context) wire.Reply {
+	f.img = f.h.deps.Metadata.Image()
+	f.collect()
+	if err := f.begin(); err != nil {
+		f.refuse(err)
+	} else {
+		f.read(ctx)
+		f.respond()
+	}
+	f.req.Forget()
+	f.h.deps.Events.Answered(wire.KeyFetch, f.from.Version, f.h.now().Sub(f.begun))
+	return wire.Reply{Body: f, Spent: true}
+}
+
+func (f *fetching) byID() bool { return f.from.Version >= idFetchVersion }
+
+// collect lists what the request names, in its order, and what it forgets.
+func (f *fetching) collect() {
+	for i := range f.req.Topics {
+		in := &f.req.Topics[i]
+		key, topic := f.key(in.Name, in.ID)
+		for j := range in.Partitions {
+			p := &in.Partitions[j]
+			key.index = p.Index
+			f.named = append(f.named, fetchWant{
+				key: key, topic: topic, offset: p.Offset, logStart: p.LogStart,
+				epoch: p.LeaderEpoch, lastFetched: p.LastFetchedEpoch, maxBytes: p.MaxBytes,
+			})
+		}
+	}
+	for i := range f.req.Forgotten {
+		in := &f.req.Forgotten[i]
+		key, _ := f.key(in.Name, in.ID)
+		for _, key.index = range in.Partitions {
+			f.forget = append(f.forget, key)
+		}
+	}
+}
+
+// key names a topic, in memory that is not the request's.
+func (f *fetching) key(name []byte, id model.TopicID) (fetchKey, *image.Topic) {
+	var t *target
+	if f.byID() {
+		t = f.h.targets.identified(f.img, id)
+	} else {
+		t = f.h.targets.named(f.img, name)
+	}
+	switch {
+	case t == nil:
+		return fetchKey{id: id, name: string(name)}, nil
+	case f.byID():
+		return fetchKey{id: id}, t.topic
+	}
+	return fetchKey{name: t.topic.Name}, t.topic
+}
+
+// begin finds out what to fetch: the request's partitions, or those of its
 // session after the request's changes.
-func (h *Handler) beginFetch(f *fetching) error {
-	req := f.req
-	if req.ReplicaID >= 0 || req.ReplicaState.ID >= 0 {
+func (f *fetching) begin() error {
+	if f.req.ReplicaID >= 0 {
 		return fmt.Errorf("%w: followers do not fetch here", model.ErrInvalidRequest)
 	}
-	want := wantedPartitions(req)
-	byID := req.Version >= idFetchVersion
-	switch {
-	case req.Version < 7 || req.SessionEpoch == sessionEpochFinal:
-		h.sessions.remove(req.SessionID)
-		f.full, f.want = true, want
-		return nil
-	case req.SessionEpoch == sessionEpochInitial:
-		h.sessions.remove(req.SessionID)
-		f.full, f.want = true, want
-		if len(want) > 0 {
-			f.session = h.sessions.add(byID, want)
-		}
-		return nil
+	sessions := f.h.sessions
+	if f.req.SessionEpoch != sessionEpochInitial && f.req.SessionEpoch != sessionEpochFinal {
+		return sessions.follow(f)
 	}
-	var err error
-	f.session, f.want, err = h.sessions.follow(req.SessionID, req.SessionEpoch, byID, want, forgotten(req))
-	return err
+	f.full = true
+	if f.from.Version >= sessionFetchVersion {
+		sessions.remove(f.req.SessionID)
+	}
+	if f.req.SessionEpoch == sessionEpochInitial && len(f.named) > 0 {
+		if f.session = sessions.add(f.img, f.byID(), f.named); f.session != nil {
+			f.parts = f.session.all(f.parts)
+			return nil
+		}
+	}
+	f.addOnce()
+	return nil
 }
 
-// wantedPartitions lists what a request names, in its order. Of a partition
-// that is named twice the last word counts.
-func wantedPartitions(req *kmsg.FetchRequest) []fetchPartition {
-	var out []fetchPartition
-	at := make(map[fetchKey]int)
-	for i := range req.Topics {
-		t := &req.Topics[i]
-		for _, p := range t.Partitions {
-			w := fetchPartition{
-				key:    fetchKey{id: t.TopicID, name: t.Topic, index: p.Partition},
-				offset: p.FetchOffset, logStart: p.LogStartOffset,
-				epoch: p.CurrentLeaderEpoch, lastFetched: p.LastFetchedEpoch, maxBytes: p.PartitionMaxBytes,
-			}
-			if j, again := at[w.key]; again {
-				out[j] = w
-				continue
-			}
-			at[w.key] = len(out)
-			out = append(out, w)
+// addOnce takes what the request names. Of a partition that is named twice the last
+// word counts.
+func (f *fetching) addOnce() {
+	for i := range f.named {
+		w := &f.named[i]
+		if before := f.before(w); before != nil {
+			before.fetchWant = *w
+		} else {
+			f.parts = append(f.parts, fetchPart{fetchWant: *w})
 		}
 	}
-	return out
+	if len(f.seen) > 0 {
+		clear(f.seen)
+	}
 }
 
-func forgotten(req *kmsg.FetchRequest) []fetchKey {
-	var out []fetchKey
-	for _, t := range req.ForgottenTopics {
-		for _, p := range t.Partitions {
-			out = append(out, fetchKey{id: t.TopicID, name: t.Topic, index: p})
+// before is the part that was added for the same partition, or nil. Then the caller adds
+// one.
+func (f *fetching) before(w *fetchWant) *fetchPart {
+	if len(f.named) > comparedMax {
+		at, again := f.seen[w.key]
+		if again {
+			return &f.parts[at]
+		}
+		f.seen[w.key] = int32(len(f.parts))
+		return nil
+	}
+	for i := range f.parts {
+		if p := &f.parts[i]; p.key.index == w.key.index && p.key == w.key {
+			return p
 		}
 	}
-	return out
+	return nil
 }
 
 // read fetches every partition that exists and may be read. Their errors do not wait
@@ -124,58 +230,64 @@ func forgotten(req *kmsg.FetchRequest) []fetchKey {
 // answered, as in Kafka: a client keeps asking for a topic that was deleted until it
 // believes it, and would have its answers as fast as it can ask. Where there are no
 // others, it waits for a moment.
-func (h *Handler) read(ctx context.Context, from caller, f *fetching) {
-	f.topics = make([]*image.Topic, len(f.want))
-	f.got = make([]model.Fetched, len(f.want))
+func (f *fetching) read(ctx context.Context) {
+	maxBytes := max(0, min(int(f.req.MaxBytes), f.h.cfg.FetchBytesMax))
 	ask := model.Fetch{
-		MaxBytes:  min(int(f.req.MaxBytes), h.cfg.FetchBytesMax),
+		MaxBytes:  maxBytes,
+		MinBytes:  min(max(0, int(f.req.MinBytes)), maxBytes),
 		MaxWait:   max(0, time.Duration(f.req.MaxWaitMillis)*time.Millisecond),
 		Isolation: isolation(f.req.IsolationLevel),
-		Room:      from.room,
+		Room:      f.from.room,
 	}
-	ask.MaxBytes = max(0, ask.MaxBytes)
-	ask.MinBytes = min(max(0, int(f.req.MinBytes)), ask.MaxBytes)
-	at := make([]int, 0, len(f.want))
-	ask.Partitions = make([]model.FetchPartition, 0, len(f.want))
-	var t *image.Topic
 	var denied error
-	for i, w := range f.want {
-		if i == 0 || w.key.id != f.want[i-1].key.id || w.key.name != f.want[i-1].key.name {
-			t, denied = h.readable(ctx, from, f, w.key)
+	for i := range f.parts {
+		p := &f.parts[i]
+		if i == 0 || p.key.id != f.parts[i-1].key.id || p.key.name != f.parts[i-1].key.name {
+			denied = f.denied(ctx, p)
 		}
-		f.topics[i] = t
-		err := denied
-		if err == nil {
-			if _, ok := partition(t, w.key.index); !ok {
-				err = model.ErrUnknownTopicOrPartition
-			}
-		}
-		if err != nil {
-			f.got[i] = model.Fetched{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err}
+		if p.err = denied; p.err != nil {
 			continue
 		}
-		at = append(at, i)
-		ask.Partitions = append(ask.Partitions, model.FetchPartition{
-			Partition: model.Partition{Topic: t.ID, Index: w.key.index},
-			Offset:    w.offset, LogStart: w.logStart, MaxBytes: max(0, int(w.maxBytes)),
-			CurrentEpoch: w.epoch, LastFetchedEpoch: w.lastFetched,
+		if _, ok := partition(p.topic, p.key.index); !ok {
+			p.err = model.ErrUnknownTopicOrPartition
+			continue
+		}
+		p.at = int32(len(f.asked))
+		f.asked = append(f.asked, model.FetchPartition{
+			Partition: model.Partition{Topic: p.topic.ID, Index: p.key.index},
+			Offset:    p.offset, LogStart: p.logStart, MaxBytes: max(0, int(p.maxBytes)),
+			CurrentEpoch: p.epoch, LastFetchedEpoch: p.lastFetched,
 		})
 	}
-	if len(ask.Partitions) == 0 {
-		if len(f.want) > 0 {
+	if len(f.asked) == 0 {
+		if len(f.parts) > 0 {
 			pause(ctx, min(ask.MaxWait, goneWait))
 		}
 		return
 	}
-	for j, got := range h.deps.Partitions.Fetch(ctx, ask).Partitions {
-		if f.req.Version < zstdFetchVersion && got.Err == nil && holdsZstd(slices.Concat(got.Data...)) {
-			got.Err = model.ErrUnsupportedCompression
-		}
-		if got.Err != nil {
-			got.Data = nil
-		}
-		f.got[at[j]] = got
+	ask.Partitions = f.asked
+	f.fetched = f.h.deps.Partitions.Fetch(ctx, ask)
+	if f.from.Version < zstdFetchVersion {
+		f.refuseZstd()
 	}
+}
+
+// denied says why the client may not read a topic, or nil.
+func (f *fetching) denied(ctx context.Context, p *fetchPart) error {
+	name, unknown := p.key.name, model.ErrUnknownTopicOrPartition
+	if f.byID() {
+		if unknown = model.ErrUnknownTopicID; p.topic == nil {
+			return unknown
+		}
+		name = p.topic.Name
+	}
+	switch {
+	case !f.h.mayTopic(ctx, f.from, security.OpRead, name):
+		return model.ErrTopicAuthorization
+	case p.topic == nil:
+		return unknown
+	}
+	return nil
 }
 
 // pause waits, no longer than ctx.
@@ -196,26 +308,16 @@ func isolation(level int8) model.IsolationLevel {
 	return model.ReadUncommitted
 }
 
-// readable finds a topic and says whether the client may read it.
-func (h *Handler) readable(ctx context.Context, from caller, f *fetching, k fetchKey) (*image.Topic, error) {
-	var t *image.Topic
-	var ok bool
-	if f.req.Version >= idFetchVersion {
-		if t, ok = f.img.Topic(k.id); !ok {
-			return nil, model.ErrUnknownTopicID
-		}
-		if !h.mayTopic(ctx, from, security.OpRead, t.Name) {
-			return nil, model.ErrTopicAuthorization
-		}
-	} else {
-		if !h.mayTopic(ctx, from, security.OpRead, k.name) {
-			return nil, model.ErrTopicAuthorization
-		}
-		if t, ok = f.img.TopicByName(k.name); !ok {
-			return nil, model.ErrUnknownTopicOrPartition
+// refuseZstd is for clients that cannot read it.
+func (f *fetching) refuseZstd() {
+	for i := range f.fetched.Partitions {
+		got := &f.fetched.Partitions[i]
+		for _, batches := range got.Data {
+			if got.Err == nil && holdsZstd(batches) {
+				got.Err = model.ErrUnsupportedCompression
+			}
 		}
 	}
-	return t, nil
 }
 
 // holdsZstd looks at the attributes of whole batches.
@@ -234,84 +336,101 @@ func holdsZstd(data []byte) bool {
 	return false
 }
 
-// fetchResponse makes the answer.
-func (h *Handler) fetchResponse(from caller, f *fetching) *kmsg.FetchResponse {
-	resp := kmsg.NewPtrFetchResponse()
-	if f.session != nil {
-		resp.SessionID = f.session.id
+// got is what came of a partition, until the next call.
+func (f *fetching) got(p *fetchPart) *model.Fetched {
+	if p.err == nil {
+		return &f.fetched.Partitions[p.at]
 	}
-	resp.Topics = []kmsg.FetchResponseTopic{}
-	leaders := newLeaders(f.img, from.Listener)
-	for i, w := range f.want {
-		got := f.got[i]
-		if f.session != nil && !f.session.tell(w.key, got) && !f.full {
-			continue
-		}
-		if n := got.Bytes(); n > 0 {
-			h.deps.Events.Fetched(f.topics[i].Name, n)
-		}
-		out := h.fetchedPartition(f, w, got)
-		if h.movesClient(f.req.Version, got.Err) {
-			leader, epoch := leaders.of(f.topics[i], w.key.index)
-			out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = int32(leader), epoch
-		}
-		topic := fetchedTopic(resp, w.key)
-		topic.Partitions = append(topic.Partitions, out)
-	}
-	for _, n := range leaders.named {
-		b := kmsg.NewFetchResponseBroker()
-		b.NodeID, b.Host, b.Port, b.Rack = int32(n.id), n.host, n.port, n.rack
-		resp.Brokers = append(resp.Brokers, b)
-	}
-	return resp
+	f.refused = model.Fetched{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: p.err}
+	return &f.refused
 }
 
-func (h *Handler) movesClient(version int16, err error) bool {
-	return version >= leaderFetchVersion &&
+// respond makes the answer.
+func (f *fetching) respond() {
+	if f.session != nil {
+		f.resp.SessionID = f.session.id
+		f.session.tell(f)
+	}
+	var leaders *leaders
+	for i := range f.parts {
+		p := &f.parts[i]
+		if !p.news && !f.full {
+			continue
+		}
+		got := f.got(p)
+		out := f.answerFor(&p.key)
+		f.tell(out, got)
+		if n := got.Bytes(); n > 0 && got.Err == nil {
+			f.h.deps.Events.Fetched(p.topic.Name, n)
+		}
+		if !f.movesClient(got.Err) {
+			continue
+		}
+		if leaders == nil {
+			leaders = newLeaders(f.img, f.from.Listener)
+		}
+		leader, epoch := leaders.of(p.topic, p.key.index)
+		out.Leader, out.LeaderEpoch = int32(leader), epoch
+	}
+	if leaders == nil {
+		return
+	}
+	for _, n := range leaders.named {
+		f.resp.Brokers = append(f.resp.Brokers, wire.ProducedBroker{ID: int32(n.id), Host: n.host, Port: n.port, Rack: n.rack})
+	}
+}
+
+func (f *fetching) movesClient(err error) bool {
+	return err != nil && f.from.Version >= leaderFetchVersion &&
 		(errors.Is(err, model.ErrNotLeaderOrFollower) || errors.Is(err, model.ErrFencedLeaderEpoch))
 }
 
-// fetchedTopic is the entry of a partition's topic: the last one, or a new one
-// when the order of the partitions left the topic.
-func fetchedTopic(resp *kmsg.FetchResponse, k fetchKey) *kmsg.FetchResponseTopic {
-	if n := len(resp.Topics); n > 0 {
-		if t := &resp.Topics[n-1]; t.Topic == k.name && model.TopicID(t.TopicID) == k.id {
-			return t
-		}
+// answerFor adds a partition to the answer: to the last topic, or to a new one where
+// the order of the partitions left the topic.
+func (f *fetching) answerFor(k *fetchKey) *wire.FetchedPartition {
+	topics := f.resp.Topics
+	if n := len(topics); n == 0 || topics[n-1].Name != k.name || topics[n-1].ID != k.id {
+		f.resp.Topic(k.name, k.id)
 	}
-	t := kmsg.NewFetchResponseTopic()
-	t.Topic, t.TopicID = k.name, k.id
-	resp.Topics = append(resp.Topics, t)
-	return &resp.Topics[len(resp.Topics)-1]
+	return f.resp.Partition(k.index)
 }
 
-func (h *Handler) fetchedPartition(f *fetching, w fetchPartition, got model.Fetched) kmsg.FetchResponseTopicPartition {
-	out := kmsg.NewFetchResponseTopicPartition()
-	out.Partition = w.key.index
-	out.ErrorCode = h.dataCode(got.Err)
-	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
-	out.RecordBatches = slices.Concat(got.Data...)
-	if out.RecordBatches == nil {
-		out.RecordBatches = []byte{} // old clients fail on null
+func (f *fetching) tell(out *wire.FetchedPartition, got *model.Fetched) {
+	out.HighWatermark, out.LastStable, out.LogStart = got.HighWatermark, got.LastStable, got.LogStart
+	out.Committed = isolation(f.req.IsolationLevel) == model.ReadCommitted
+	switch {
+	case got.Err != nil:
+		out.Code = f.h.dataCode(got.Err)
+	case got.Diverging != nil:
+		out.DivergingEpoch, out.DivergingEnd = got.Diverging.Epoch, got.Diverging.EndOffset
+	default:
+		out.Records = got.Data
 	}
-	if isolation(f.req.IsolationLevel) == model.ReadCommitted {
-		out.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
-	}
-	if got.Diverging != nil && got.Err == nil {
-		out.DivergingEpoch.Epoch, out.DivergingEpoch.EndOffset = got.Diverging.Epoch, got.Diverging.EndOffset
-		out.RecordBatches = []byte{}
-	}
-	return out
 }
 
-// refuseFetch puts an error on every partition, for versions without one in the
-// head.
-func (h *Handler) refuseFetch(resp *kmsg.FetchResponse, req *kmsg.FetchRequest, err error) {
-	for _, w := range wantedPartitions(req) {
-		topic := fetchedTopic(resp, w.key)
-		out := kmsg.NewFetchResponseTopicPartition()
-		out.Partition, out.ErrorCode = w.key.index, h.code(err)
-		out.HighWatermark, out.RecordBatches = -1, []byte{}
-		topic.Partitions = append(topic.Partitions, out)
+// refuse answers with an error: in the head, or on every partition for versions without
+// one there.
+func (f *fetching) refuse(err error) {
+	f.resp.Code = f.h.code(err)
+	if f.from.Version >= sessionFetchVersion {
+		return
 	}
+	f.addOnce()
+	for i := range f.parts {
+		f.answerFor(&f.parts[i].key).Code = f.resp.Code
+	}
+}
+
+// Size implements wire.Body. What the records take of memory is more than they are.
+func (f *fetching) Size() (appended, spliced int) {
+	appended, spliced = f.resp.Size()
+	if f.fetched != nil {
+		spliced = max(spliced, f.fetched.Memory)
+	}
+	return appended, spliced
+}
+
+// Encode implements wire.Body.
+func (f *fetching) Encode(dst []byte, splice func(at int, records []byte)) []byte {
+	return f.resp.Encode(dst, f.from.Version, splice)
 }

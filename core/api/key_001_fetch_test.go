@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -177,7 +178,7 @@ func TestFetchWaits(t *testing.T) {
 	req.Version, req.MinBytes, req.MaxWaitMillis = 12, 1, 60_000
 	answer := newHandler(c).Begin(t.Context(), callOf(req))
 	got := make(chan string, 1)
-	go func() { got <- answered(answer(t.Context()).Response.(*kmsg.FetchResponse)) }()
+	go func() { got <- answered(decoded[*kmsg.FetchResponse](t, req, answer(t.Context()))) }()
 	c.fill(t, model.Partition{Topic: id})
 	if s := <-got; s != "orders-0+" {
 		t.Fatalf("got %q", s)
@@ -280,5 +281,38 @@ func TestFetchRecreatedTopic(t *testing.T) {
 	req.SessionEpoch = -1
 	if got := answered(ask[*kmsg.FetchResponse](t, h, 12, req)); got != "orders-0!3" {
 		t.Errorf("by name: %q", got)
+	}
+}
+
+// always answers every fetch with the same.
+type always struct {
+	model.Partitions
+	answer *model.FetchAnswer
+}
+
+func (a always) Fetch(context.Context, model.Fetch) *model.FetchAnswer { return a.answer }
+
+// A fetch of a session takes no memory, whether or not there is news of many partitions,
+// and whether topics have names or IDs.
+func TestFetchAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the detector makes pools forget")
+	}
+	const partitions = 100
+	data := [][]byte{records(t, batch.Options{}, "v"), records(t, batch.Options{}, strings.Repeat("v", 20_000))}
+	for _, version := range []int16{7, 12, 13, 17} {
+		for _, news := range []int{0, 1, partitions} {
+			answer := &model.FetchAnswer{Partitions: make([]model.Fetched, partitions)}
+			next := followed(t, version, partitions, always{answer: answer}, "orders-3", "orders-5")
+			for i := range news {
+				answer.Partitions[i].Data = data
+			}
+			for range 3 {
+				next() // pools are filled, and slices have grown
+			}
+			if n := testing.AllocsPerRun(200, next); n > 0.5 {
+				t.Errorf("version %d, news of %d of %d partitions: %.1f allocations", version, news, partitions, n)
+			}
+		}
 	}
 }

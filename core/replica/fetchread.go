@@ -56,9 +56,7 @@ func (c *fetch) readTail(ctx context.Context, r *reading) bool {
 		c.copyTail(r, got)
 		return true
 	}
-	for _, part := range got.parts {
-		r.out.Data = append(r.out.Data, part)
-	}
+	r.out.Data = append(r.out.Data, got.parts...)
 	c.extents = append(c.extents, got.extents...)
 	c.took(r.fetching, got.bytes, got.bytes, got.next)
 	got.empty()
@@ -181,7 +179,8 @@ func (c *fetch) keep(buf, data []byte) ([]byte, int) {
 		buffers.Put(buf)
 		return data, cap(data)
 	case cap(buf) > 2*memory.BufferBytes(len(data)):
-		less := append(buffers.Get(len(data))[:0], data...)
+		less := buffers.Get(len(data))
+		copy(less, data)
 		buffers.Put(buf)
 		buf, data = less, less
 	}
@@ -250,9 +249,9 @@ func (c *fetch) readFailed(ctx context.Context, r *reading, err error) {
 		r.held, c.retry = storageError(err), true
 	default:
 		r.held, c.retry = storageError(err), true
-		_ = r.replica.shard.loop.Post(ctx, Input{kind: inputMachine, replica: r.replica, in: &partition.ReadFailed{
+		_ = r.replica.shard.loop.Post(ctx, Input{kind: inputMachine, replica: r.replica, rare: &rare{in: &partition.ReadFailed{
 			Gen: r.view.Gen, Fault: faultOf(err), Err: err,
-		}})
+		}}})
 	}
 }
 

@@ -112,7 +112,8 @@ func (s *tails) add(t *tail, base, last int64, data []byte, frame *model.Frame) 
 		e.ends = e.one[:]
 	} else {
 		size := s.blockSize(t, len(data))
-		e.data = append(s.buffers.Get(size)[:0], data...)
+		e.data = s.buffers.Get(size)[:len(data)]
+		copy(e.data, data)
 		e.ends = append(make([]batchEnd, 0, max(1, size/batchBytesMin)), batchEnd{uint32(last - base), uint32(len(data))})
 		e.cost += int64(cap(e.data)) + batchEndBytes*int64(cap(e.ends))
 	}

@@ -12,7 +12,7 @@ import (
 
 // decoded are the APIs that have no decoder of their own.
 func decoded() []API {
-	return slices.DeleteFunc(APIs(), func(a API) bool { return a.Key == KeyProduce })
+	return slices.DeleteFunc(APIs(), func(a API) bool { return a.Key == KeyProduce || a.Key == KeyFetch })
 }
 
 func TestDecodeEveryVersion(t *testing.T) {

@@ -3,7 +3,7 @@
 // served, and the table of error codes.
 //
 // It owns those tables and how a request's bytes become a kmsg.Request, or, of those
-// that come most often, a value of our own that is used again (Produce). It
+// that come most often, a value of our own that is used again (Produce, Fetch). It
 // never reads a socket, never answers, and never looks inside a request's body
 // beyond choosing its codec (else franz-go's kmsg) and refusing bodies whose decoding
 // would cost more than their bytes.
@@ -13,6 +13,6 @@
 // code (errors_test.go); decoding never panics and allocates in proportion to
 // the bytes that are there, whatever a count claims (decode_test.go,
 // FuzzDecode). What is read and written without the codec is what the codec reads and
-// writes (produce_test.go, FuzzProduceRead), and takes no memory in the usual run
-// (TestProduceAllocatesNothing).
+// writes (produce_test.go, fetch_test.go, FuzzProduceRead, FuzzFetchRead), and takes no
+// memory in the usual run (TestProduceAllocatesNothing, TestFetchIsUsedAgain).
 package wire
