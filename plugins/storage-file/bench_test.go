@@ -81,6 +81,76 @@ func benchAppend(b *testing.B, size int, require storage.Survives) {
 	}
 }
 
+// BenchmarkToldAppend tells of batches that a host has written under grants, a
+// burst of them at once, as they come from a host that waits for none.
+func BenchmarkToldAppend(b *testing.B) {
+	for _, burst := range []int{1, 64} {
+		b.Run(fmt.Sprintf("burst%d", burst), func(b *testing.B) { benchTold(b, burst) })
+	}
+}
+
+func benchTold(b *testing.B, burst int) {
+	ctx := context.Background()
+	p := &provider{fs: vfs.OS{}, now: time.Now}
+	store, _, err := p.Open(ctx, config(b.TempDir()+"/store"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	res := store.Open(ctx, []storage.OpenSpec{{ID: storage.LogID{Partition: 1}, Label: "bench", Create: true}})[0]
+	if res.Err != nil {
+		b.Fatal(res.Err)
+	}
+	data := recordbatch.Build(nil, recordbatch.Header{
+		Info:    recordbatch.Info{Records: 1, ProducerID: -1, BaseSequence: -1},
+		Payload: make([]byte, 200),
+	})
+	info, err := recordbatch.Parse(data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	answers := make(chan error, burst)
+	tell := func(_ storage.AppendResult, err error) { answers <- err }
+	req := storage.AppendRequest{Handle: res.Handle, Batches: []storage.BatchInfo{info}, Data: [][]byte{data}}
+	store.Append(ctx, req, tell)
+	if err := <-answers; err != nil {
+		b.Fatal(err)
+	}
+	var g storage.Grant
+	infos := make([]storage.BatchInfo, burst)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += burst {
+		if g.File == nil || g.Pos+int64(burst*len(data)) > g.Limit {
+			if g, err = store.Files().Grant(ctx, res.Handle, 0, storage.SurvivesProcess); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range infos {
+			infos[i] = info
+			infos[i].BaseOffset, infos[i].LastOffset = g.LEO, g.LEO
+			recordbatch.Stamp(data, g.LEO, 0)
+			if _, err := g.File.WriteAt(data, g.Pos); err != nil {
+				b.Fatal(err)
+			}
+			req := storage.AppendRequest{Handle: res.Handle, BaseOffset: g.LEO, Batches: infos[i : i+1], Granted: g.ID, Pos: g.Pos}
+			store.Append(ctx, req, tell)
+			g.Pos, g.LEO = g.Pos+int64(len(data)), g.LEO+1
+		}
+		for range infos {
+			if err := <-answers; err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.StopTimer()
+	if err := g.File.Close(); err != nil {
+		b.Error(err)
+	}
+	if err := store.Shutdown(ctx); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkColdRead reads 4 KiB from the midst of segments that nobody has read
 // for long: 64 logs of 40 segments, each read in a segment that was not read
 // since all others were.
