@@ -50,7 +50,10 @@ func (k *killable) Open(name string, mode vfs.Mode) (f vfs.File, err error) {
 		f, err = k.OS.Open(name, mode)
 		return err
 	})
-	return killableFile{f, k}, err
+	if err != nil {
+		return nil, err
+	}
+	return killableFile{f, k}, nil
 }
 
 func (k *killable) Mkdir(name string) error {
