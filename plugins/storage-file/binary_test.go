@@ -61,34 +61,40 @@ func buildPlugin(t *testing.T) string {
 // process, which is killed with -9 and started again on the same files, and
 // whose files are torn and damaged in between. What no test without a machine
 // of its own can do to a process (loss of power, a full disk) runs in
-// TestConformanceInMemory, and nothing else is left out.
+// TestConformanceInMemory, and what the broker's side does by itself with files
+// that it is lent is checked by hand in TestConformanceOnFiles; nothing else is
+// left out, on any carrier.
 //
 // Most of the time processes start, so that parts of the kit run side by side.
 func TestConformanceAsProcess(t *testing.T) {
 	const parts = 4
 	program := buildPlugin(t)
-	part, needs := map[string]int{}, map[string]storagetest.Abilities{}
+	part, cases := map[string]int{}, map[string]storagetest.Case{}
 	for i, c := range storagetest.Cases() {
-		part[c.Name], needs[c.Name] = i%parts, c.Needs
+		part[c.Name], cases[c.Name] = i%parts, c
 	}
-	for n := range parts {
-		t.Run(fmt.Sprint("part", n), func(t *testing.T) {
-			t.Parallel()
-			target := plugintest.Binary(plugintest.BinaryConfig{
-				Name:   "storage-file",
-				Launch: plugin.LaunchConfig{Path: program},
-				Fresh:  freshOnFiles(t),
-				Hooks:  fileHooks(),
-			})
-			report := storagetesting.RunT(t, target, storagetest.Options{
-				Filter:      func(name string) bool { return part[name] == n },
-				CaseTimeout: 2 * time.Minute, // the machine may be busy
-			})
-			for _, r := range report.Results {
-				if need := needs[r.Name]; r.Status == storagetest.NotApplicable && !need.LosePower && !need.Fill {
-					t.Errorf("%s did not run: %s", r.Name, r.Message)
+	for _, carrier := range []plugin.Carrier{plugin.CarrierFiles, plugin.CarrierSocket, plugin.CarrierGRPC} {
+		for n := range parts {
+			t.Run(fmt.Sprint(carrier, "/part", n), func(t *testing.T) {
+				t.Parallel()
+				target := plugintest.Binary(plugintest.BinaryConfig{
+					Name:   "storage-file",
+					Launch: plugin.LaunchConfig{Path: program, Carrier: carrier},
+					Fresh:  freshOnFiles(t),
+					Hooks:  fileHooks(),
+				})
+				report := storagetesting.RunT(t, target, storagetest.Options{
+					Filter:      func(name string) bool { return part[name] == n },
+					CaseTimeout: 2 * time.Minute, // the machine may be busy
+				})
+				for _, r := range report.Results {
+					c := cases[r.Name]
+					lent := c.Offers != storagetest.Offers{}
+					if r.Status == storagetest.NotApplicable && !c.Needs.LosePower && !c.Needs.Fill && !lent {
+						t.Errorf("%s did not run: %s", r.Name, r.Message)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
