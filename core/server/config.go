@@ -24,9 +24,10 @@ type Config struct {
 	MaxConnections int
 	// MaxInFlight is how many requests of one connection may be without reply.
 	MaxInFlight int
-	// SocketBytes is the kernel's buffer of each connection and direction. What it
-	// takes of a reply counts as sent, so that it is kept small; 0 leaves it to the
-	// kernel, for long fat networks.
+	// SocketBytes is the kernel's buffer of what each connection sends. What it takes
+	// of a reply counts as sent, so that it is kept small; 0 leaves it to the kernel,
+	// for long fat networks. The buffer of what comes is the kernel's affair: it grows
+	// where much comes and is read at once.
 	SocketBytes int
 	// IdleTimeout closes a connection without requests.
 	IdleTimeout time.Duration

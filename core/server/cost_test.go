@@ -81,7 +81,7 @@ func sized(key int16, n int) []byte {
 func BenchmarkRequest(b *testing.B) {
 	for _, conns := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
-			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b, smallBytes), conns, smallBytes) })
+			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b, smallBytes), conns, smallBytes, replyBytes+9) })
 			for name, h := range map[string]wire.Handler{
 				"at-once": handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
 					c.Turn.Ready()
@@ -89,7 +89,7 @@ func BenchmarkRequest(b *testing.B) {
 				}),
 				"in-turn": handlerFunc(func(context.Context, wire.Call) wire.Answer { return answerFixed }),
 			} {
-				b.Run(name, func(b *testing.B) { loadBench(b, benchServer(b, loadConfig(), h), conns, smallBytes) })
+				b.Run(name, func(b *testing.B) { loadBench(b, benchServer(b, loadConfig(), h), conns, smallBytes, replyBytes+9) })
 			}
 			b.Run("elsewhere", func(b *testing.B) {
 				h := elsewhere{make(chan wire.Turn, 1000)}
@@ -98,7 +98,7 @@ func BenchmarkRequest(b *testing.B) {
 				ctx, stop := context.WithCancel(context.Background())
 				defer stop()
 				wg.Go(func() { h.run(ctx) })
-				loadBench(b, benchServer(b, loadConfig(), h), conns, smallBytes)
+				loadBench(b, benchServer(b, loadConfig(), h), conns, smallBytes, replyBytes+9)
 			})
 		})
 	}
@@ -111,14 +111,18 @@ func loadConfig() Config {
 }
 
 func benchServer(b *testing.B, cfg Config, h wire.Handler) (addr string) {
-	s := New(cfg, h, memory.New(256<<20), discard(), nil)
+	return runServer(b, New(cfg, h, memory.New(256<<20), discard(), nil))
+}
+
+// runServer runs a server until the end.
+func runServer(tb testing.TB, s *Server) (addr string) {
 	if err := s.Listen(); err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	b.Cleanup(func() { cancel(); <-ended })
+	tb.Cleanup(func() { cancel(); <-ended })
 	return s.Addrs()["PLAIN"].String()
 }
 
@@ -168,8 +172,8 @@ func bareLoop(nc net.Conn, request int) error {
 }
 
 // loadBench lets another process send requests, and measures this one.
-func loadBench(b *testing.B, addr string, conns, request int) {
-	l := startLoad(b, addr, conns, request, replyBytes+9)
+func loadBench(b *testing.B, addr string, conns, request, reply int) {
+	l := startLoad(b, addr, conns, request, reply)
 	defer l.end()
 	l.send(20 * conns)
 	b.ReportAllocs()
@@ -287,13 +291,43 @@ func BenchmarkLargeRequest(b *testing.B) {
 	for _, kib := range []int{16, 1024} {
 		b.Run(fmt.Sprintf("KiB=%d", kib), func(b *testing.B) {
 			b.SetBytes(int64(kib) << 10)
-			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b, kib<<10), 8, kib<<10) })
+			b.Run("bare", func(b *testing.B) { loadBench(b, bareServer(b, kib<<10), 8, kib<<10, replyBytes+9) })
 			b.Run("at-once", func(b *testing.B) {
 				loadBench(b, benchServer(b, loadConfig(), handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
 					c.Turn.Ready()
 					return answerFixed
-				})), 8, kib<<10)
+				})), 8, kib<<10, replyBytes+9)
 			})
+		})
+	}
+}
+
+// recordsReply is an answer with records that stay where they are.
+type recordsReply struct{ records []byte }
+
+func (b recordsReply) Size() (appended, spliced int) { return replyBytes, len(b.records) }
+
+func (b recordsReply) Encode(dst []byte, splice func(int, []byte)) []byte {
+	dst = append(dst, make([]byte, replyBytes)...)
+	splice(len(dst), b.records)
+	return dst
+}
+
+func (recordsReply) Release() {}
+
+// BenchmarkLargeReply is what replies cost whose records are large.
+func BenchmarkLargeReply(b *testing.B) {
+	const large = 1 << 20
+	records := make([]byte, large)
+	for _, kib := range []int{0, 128, 512} {
+		b.Run(fmt.Sprintf("socket=%dKiB", kib), func(b *testing.B) {
+			b.SetBytes(large)
+			cfg := loadConfig()
+			cfg.SocketBytes = kib << 10
+			addr := benchServer(b, cfg, handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+				return func(context.Context) wire.Reply { return wire.Reply{Body: recordsReply{records}, Spent: true} }
+			}))
+			loadBench(b, addr, 8, smallBytes, replyBytes+9+large)
 		})
 	}
 }

@@ -7,11 +7,28 @@
 //
 // # One connection
 //
-// A reader frames requests and begins them one after the other. Answers run side
-// by side, one goroutine each. A writer waits for each in turn and sends it. The
-// reader stops, and with it the client, by the kernel's own backpressure, while
-// MaxInFlight requests are not yet replied to, while more than MaxUnsentBytes
-// wait to be sent, and before a Fetch while another Fetch's reply is not sent.
+// A reader cuts requests from what comes and begins them one after the other, also
+// while earlier ones are being answered. Answers are asked for one after the other, in
+// the order of the requests (wire.Turn), and what is ready is encoded and sent
+// together. A request whose answer is ready when it is begun, with nothing before it,
+// is answered by the reader itself, before it waits for more; all others by a writer,
+// which is woken once for all that became ready together. The writer is a goroutine
+// that begins with the first such request and ends when the connection is idle.
+//
+// So a small request costs a read that brings it, one that finds nothing more, a write,
+// and at most one wake-up; no goroutine, channel, timer or allocation of its own. What it
+// needs meanwhile is lent from the server's pools: an idle connection has no buffer.
+//
+// The reader stops, and with it the client, by the kernel's own backpressure, while
+// MaxInFlight requests are not yet replied to, and while it sends replies itself.
+//
+// # Time
+//
+// No deadline is set for a request. A sweep looks at all connections, eight times in
+// the shortest of the timeouts or at least once a second, and ends those that have been
+// idle, or in the middle of a request or reply, for too long: never earlier than the
+// configuration says, and up to two sweeps later. A write that lasts is interrupted at
+// each sweep, to see whether it moves, and goes on.
 //
 // # Memory
 //
@@ -21,15 +38,20 @@
 //	      + overdraft                          replies made, waiting for the shared part
 //	      + shared                             all that doesn't fit the connection's own
 //
-// A small request or reply needs only its connection's own part, so that it never
-// waits for others. A large request is given memory as its bytes arrive, in steps
-// of four times what did, never what it announces. A Fetch has memory for records
+// A connection's own part is for small requests and replies, so that they never wait
+// for others: ownBytes for requests, and the buffers that small ones are read and sent
+// with. A large request is given memory as its bytes arrive, in steps of four times
+// what did, never what it announces; but where half of the shared part is free, tried
+// connections are given all of it at once. A Fetch has memory for records
 // before it reads them (wire.Call.Room): at most firstFetchBytes at first, and then
 // twice what the one before took, so that only those who read what they are sent come
 // to hold much. It is given less where there is less, and waits in line for one batch
-// only, holding nothing meanwhile. Records are sent from where they were read to. A
+// only, holding nothing meanwhile. Records are sent from where they are. A
 // Fetch that has some and waits for more is answered when others wait for memory.
-// Every other reply is encoded when there is memory for it.
+// Every other reply is encoded when there is memory for it; replies that don't fit the
+// connection's own part are sent alone. Memory of requests that their handlers give back,
+// and of whose frames nobody keeps a part, is used for others; the budget counts it
+// while a request is in it.
 //
 // Half of the shared part is for tried connections alone: those that have moved as
 // many bytes, in requests and replies that came through whole, as they ask for.
@@ -45,8 +67,12 @@
 //
 // # Invariants, and where they are tested
 //
-//   - Replies leave in the order of requests, whenever their answers come
-//     (TestRepliesKeepOrder).
+//   - Requests are begun in the order in which they came, and early; answers are asked
+//     for, and replies leave, in that order, whenever they are ready
+//     (TestRepliesKeepOrder); what is ready together is sent together
+//     (TestRepliesOfABurst).
+//   - Whatever comes, in whatever pieces, is cut into the same requests (FuzzFrame,
+//     TestPieces).
 //   - A frame's announced size costs nothing (TestSlowClientsStarveNobody,
 //     FuzzFrame).
 //   - Clients that trickle, or don't read, neither exceed the budget nor keep
@@ -55,9 +81,15 @@
 //     nobody waiting for long (TestParallelLargeRequests,
 //     TestWaitingFetchesStarveNobody).
 //   - What a Fetch reserved is held until its reply is sent, and no longer
-//     (TestRoom); a frame of several parts is what the codec makes of it as a whole
-//     (TestSplice).
+//     (TestRoom); a reply of several parts arrives as a whole (TestBody), also when its
+//     write is interrupted again and again (TestInterruptedWrites).
+//   - Memory is used again when it was given back and nobody keeps it, and not before
+//     (TestBodiesAreKept).
+//   - Nobody is closed before his time (TestWatch).
+//   - A small request allocates nothing (TestRequestAllocatesNothing), and an idle
+//     connection has one goroutine (TestIdleConnectionHasNoWriter).
 //   - The last reply before a close arrives (TestLastReplyIsNotLost).
-//   - A panic in a handler costs its connection only (TestPanic).
+//   - A panic in a handler costs its connection only (TestPanic); so does a Turn that is
+//     called after its connection has ended (TestLateTurn).
 //   - After Run nothing is left: goroutines, sockets, acquired memory (every test).
 package server

@@ -72,7 +72,8 @@ func (c *conn) nextSmall(ctx, reading context.Context, size int) (*reply, []byte
 		return nil, nil, err
 	}
 	r := c.newReply(header, size, len(inFrame), held)
-	body := append(r.spare[:0], inFrame...)
+	body := r.spare[:len(inFrame)]
+	copy(body, inFrame)
 	c.in.take(sizeBytes + size)
 	return r, body, nil
 }
@@ -132,6 +133,9 @@ func (c *conn) admit(ctx, reading context.Context, n int64) (hold, error) {
 		return hold{own: n}, nil
 	}
 	c.mu.Unlock()
+	if h, taken := c.ask(n); taken {
+		return h, nil
+	}
 	c.flush(ctx) // it may take a while
 	return c.holdFrame(reading, n)
 }

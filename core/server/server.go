@@ -163,7 +163,7 @@ func (s *Server) accept(ctx, serve context.Context, l bound, serving *sync.WaitG
 // open starts a connection, or closes it where there are enough.
 func (s *Server) open(serve context.Context, listener string, nc net.Conn, serving *sync.WaitGroup) {
 	if tcp, ok := nc.(*net.TCPConn); ok && s.cfg.SocketBytes > 0 {
-		_ = errors.Join(tcp.SetReadBuffer(s.cfg.SocketBytes), tcp.SetWriteBuffer(s.cfg.SocketBytes)) // a wish only
+		_ = tcp.SetWriteBuffer(s.cfg.SocketBytes) // a wish only
 	}
 	c := newConn(s, listener, nc)
 	if !s.register(c) {
