@@ -92,6 +92,7 @@ func TestLogLevelsOfAProcess(t *testing.T) {
 		}
 	}
 	p.Kill()
+	s.Abandon() // which lets go of the store's lock
 	if err := storagetest.OverwriteInFiles(pathOf(cfg), first[0], 80, []byte("xx")); err != nil {
 		t.Fatal(err)
 	}

@@ -60,8 +60,8 @@ type binaryBacking struct {
 	target *binaryTarget
 	cfg    storage.Config
 
-	mu        sync.Mutex
-	processes []*plugin.Process
+	mu     sync.Mutex
+	stores []*processStore
 }
 
 func (b *binaryBacking) Config() storage.Config { return b.cfg }
@@ -78,10 +78,11 @@ func (b *binaryBacking) Open(ctx context.Context, cfg storage.Config) (storage.S
 		process.Kill()
 		return nil, dir, err
 	}
+	opened := &processStore{Store: store, process: process}
 	b.mu.Lock()
-	b.processes = append(b.processes, process)
+	b.stores = append(b.stores, opened)
 	b.mu.Unlock()
-	return &processStore{Store: store, process: process}, dir, nil
+	return opened, dir, nil
 }
 
 // processStore ends its process with itself.
@@ -102,14 +103,16 @@ func (s *processStore) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// kill ends every process on the place.
+// kill ends every process on the place, and lets go of what they lent, as a broker
+// does before it starts the next.
 func (b *binaryBacking) kill() {
 	b.mu.Lock()
-	processes := slices.Clone(b.processes)
-	b.processes = nil
+	stores := slices.Clone(b.stores)
+	b.stores = nil
 	b.mu.Unlock()
-	for _, p := range processes {
-		p.Kill()
+	for _, s := range stores {
+		s.process.Kill()
+		s.Abandon()
 	}
 }
 
