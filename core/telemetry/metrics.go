@@ -2,9 +2,11 @@ package telemetry
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,10 +18,49 @@ import (
 // called concurrently.
 type Metrics struct {
 	registry   *prometheus.Registry
-	counters   map[string]*prometheus.CounterVec
+	counters   map[string]*counter
 	gauges     map[string]*prometheus.GaugeVec
-	histograms map[string]*prometheus.HistogramVec
+	histograms map[string]*histogram
 	labels     bounded
+}
+
+type counter struct {
+	*prometheus.CounterVec
+	one series[prometheus.Counter]
+}
+
+type histogram struct {
+	*prometheus.HistogramVec
+	one series[prometheus.Observer]
+}
+
+// series are those of a metric with one label, which are found without a lock: most of
+// what is counted of each request is.
+type series[T any] struct {
+	mu    sync.Mutex
+	known atomic.Pointer[map[string]T] // is replaced, never changed
+}
+
+func (s *series[T]) of(value string) (T, bool) {
+	known := s.known.Load()
+	if known == nil {
+		var none T
+		return none, false
+	}
+	one, ok := (*known)[value]
+	return one, ok
+}
+
+// add makes a series known, of which there are up to labelValuesMax.
+func (s *series[T]) add(value string, one T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[string]T)
+	if known := s.known.Load(); known != nil {
+		maps.Copy(next, *known)
+	}
+	next[strings.Clone(value)] = one
+	s.known.Store(&next)
 }
 
 // requestBuckets reach from what memory answers to what a long poll waits.
@@ -29,15 +70,15 @@ var requestBuckets = [...]float64{.0002, .0005, .001, .002, .005, .01, .02, .05,
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
-		counters:   make(map[string]*prometheus.CounterVec),
+		counters:   make(map[string]*counter),
 		gauges:     make(map[string]*prometheus.GaugeVec),
-		histograms: make(map[string]*prometheus.HistogramVec),
+		histograms: make(map[string]*histogram),
 	}
 	for _, row := range Table() {
 		switch row.Kind {
 		case Counter:
 			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: row.Name, Help: row.Help}, row.Labels)
-			m.counters[row.Name] = v
+			m.counters[row.Name] = &counter{CounterVec: v}
 			m.registry.MustRegister(v)
 		case Gauge:
 			v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: row.Name, Help: row.Help}, row.Labels)
@@ -45,7 +86,7 @@ func NewMetrics() *Metrics {
 			m.registry.MustRegister(v)
 		case Histogram:
 			v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: row.Name, Help: row.Help, Buckets: requestBuckets[:]}, row.Labels)
-			m.histograms[row.Name] = v
+			m.histograms[row.Name] = &histogram{HistogramVec: v}
 			m.registry.MustRegister(v)
 		default:
 			panic(fmt.Sprintf("metric %s has no kind", row.Name))
@@ -64,7 +105,19 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 func (m *Metrics) add(name string, n float64, values ...string) {
-	m.counters[name].WithLabelValues(m.labels.bound(name, values)...).Add(n)
+	c := m.counters[name]
+	if len(values) == 1 {
+		if one, ok := c.one.of(values[0]); ok {
+			one.Add(n)
+			return
+		}
+	}
+	bound := m.labels.bound(name, values)
+	one := c.WithLabelValues(bound...)
+	one.Add(n)
+	if len(values) == 1 && bound[0] == values[0] {
+		c.one.add(values[0], one)
+	}
 }
 
 func (m *Metrics) set(name string, n float64, values ...string) {
@@ -76,7 +129,19 @@ func (m *Metrics) shift(name string, n float64, values ...string) {
 }
 
 func (m *Metrics) observe(name string, n float64, values ...string) {
-	m.histograms[name].WithLabelValues(m.labels.bound(name, values)...).Observe(n)
+	h := m.histograms[name]
+	if len(values) == 1 {
+		if one, ok := h.one.of(values[0]); ok {
+			one.Observe(n)
+			return
+		}
+	}
+	bound := m.labels.bound(name, values)
+	one := h.WithLabelValues(bound...)
+	one.Observe(n)
+	if len(values) == 1 && bound[0] == values[0] {
+		h.one.add(values[0], one)
+	}
 }
 
 const (
