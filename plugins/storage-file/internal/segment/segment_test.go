@@ -305,3 +305,41 @@ func TestCutBefore(t *testing.T) {
 		}
 	})
 }
+
+// What somebody else has written behind checked bytes is checked when it is read;
+// what was checked before stays so.
+func TestDistrust(t *testing.T) {
+	batches := [][]byte{build(0, 1, 1, 50, 1), build(1, 1, 1, 50, 1), build(2, 1, 1, 50, 1)}
+	n := int64(len(batches[0]))
+	for name, c := range map[string]struct {
+		trust func(s *Segment)
+		first bool // the first is trusted
+	}{
+		"made":             {func(*Segment) {}, true},
+		"opened":           {func(s *Segment) { s.Trust(n) }, false},
+		"opened and read":  {func(s *Segment) { s.Trust(n); s.Checked(0, n) }, true},
+		"opened unchecked": {func(s *Segment) { s.Trust(BytesMax + 1) }, false},
+	} {
+		s, _ := fill(t, newFS(), 0, batches, 100)
+		c.trust(s)
+		s.Distrust(n)
+		if s.Trusted(0, n) != c.first || s.Trusted(n, 2*n) || s.Trusted(2*n, 3*n) {
+			t.Errorf("%s: trusted %v, %v, %v", name, s.Trusted(0, n), s.Trusted(n, 2*n), s.Trusted(2*n, 3*n))
+		}
+		if _, err := s.File().WriteVecAt([][]byte{{1, 2, 3}}, 2*n-3); err != nil {
+			t.Fatal(err)
+		}
+		var damage *Damage
+		if err := s.Verify(n, 2*n, 1); !errors.As(err, &damage) {
+			t.Errorf("%s: a damaged batch passed: %v", name, err)
+		}
+		s.Regrow(0)
+		if !s.Trusted(0, n) {
+			t.Errorf("%s: what an owner writes is not trusted", name)
+		}
+		s.Distrust(0)
+		if s.Trusted(0, n) {
+			t.Errorf("%s: what was read before a cut counts for what was written after it", name)
+		}
+	}
+}
