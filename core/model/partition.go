@@ -19,8 +19,9 @@ const (
 
 // Append is one producer's batch for one partition, already validated by
 // core/batch. Data is the batch; whoever appends it stamps base offset and
-// leader epoch into it, and owns it for good: an append whose client has been told
-// that time is up may still be under way.
+// leader epoch into it, and has it until Appended.Spent, also after the answer, since an
+// append whose client has been told that time is up may still be under way; and for as
+// long as it keeps Frame.
 type Append struct {
 	Partition Partition
 	Batch     recordbatch.Info
@@ -47,6 +48,9 @@ type Appended struct {
 	// Refused comes with an error: nothing of the batch is in the log, nor will be.
 	// An error without it leaves that open.
 	Refused bool
+	// Spent: nobody looks at the batch's bytes any more, but for whoever keeps their
+	// Frame. Without it they may be on their way to a store for as long as they like.
+	Spent bool
 }
 
 // IsolationLevel is what a consumer may see.

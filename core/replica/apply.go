@@ -143,13 +143,13 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 			r = m.newReplica(id, t.Name, p, at)
 			now[id] = r
 		}
-		inputs = append(inputs, Input{kind: inputAssign, replica: r, assign: &assignment{
+		inputs = append(inputs, Input{kind: inputAssign, replica: r, rare: &rare{assign: &assignment{
 			leads: p.Leader == m.cfg.NodeID,
 			lead: partition.Lead{
 				Epoch: p.LeaderEpoch, ISR: p.ISR, Replicas: len(p.Replicas), Target: int(t.ReplicationFactorTarget),
 			},
 			settings: settings,
-		}})
+		}}})
 	}
 	return inputs
 }

@@ -23,7 +23,7 @@ type openedLog struct {
 
 // tell hands a completion to the shard.
 func (s *Shard) tell(r *replica, in partition.Input) {
-	s.loop.Complete(Input{kind: inputMachine, replica: r, in: in})
+	s.loop.Complete(Input{kind: inputMachine, replica: r, rare: &rare{in: in}})
 }
 
 // opening is what a call needs to know of a replica, copied for it.
@@ -55,7 +55,7 @@ func (s *Shard) callOpen(d *Directory, logs []*replica) func(context.Context) {
 				res = results[i]
 			}
 			opened := s.opened(ctx, d, o, res)
-			s.loop.Complete(Input{kind: inputOpened, replica: o.replica, opened: opened})
+			s.loop.Complete(Input{kind: inputOpened, replica: o.replica, rare: &rare{opened: opened}})
 		}
 	}
 }
@@ -159,27 +159,66 @@ func (s *Shard) callDelete(r *replica) func(context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()
 		err := r.dir.Store.Delete(ctx, r.logID())
-		s.loop.Complete(Input{kind: inputDeleted, replica: r, err: err})
+		s.loop.Complete(Input{kind: inputDeleted, replica: r, rare: &rare{err: err}})
 	}
 }
 
-// appendCall is one call of a store's Append.
+// appendCall is one call of a store's Append. Its shard uses it again when it has been
+// answered, unless the store may still look at it.
 type appendCall struct {
-	shard   *Shard
-	replica *replica
-	handle  storage.Handle
-	first   partition.AppendLog
-	last    int64
-	bytes   int
-	batches []recordbatch.Info
-	parts   [][]byte       // of each batch its bytes; nobody changes them
-	taken   bool           // by the store
-	frames  []*model.Frame // of each part, what it is in; nil: it may be in anything
-	begun   time.Time
+	shard    *Shard
+	run      func(context.Context)             // call, bound once
+	done     func(storage.AppendResult, error) // answered, bound once
+	replica  *replica
+	handle   storage.Handle
+	first    partition.AppendLog
+	last     int64
+	bytes    int
+	requests []*request
+	batches  []recordbatch.Info // of each request, as all below
+	parts    [][]byte           // nobody changes them
+	frames   []*model.Frame     // what the part is in; nil: it may be in anything
+	begun    time.Time
+	taken    bool // by the store
+	answer   partition.AppendDone
 }
 
-// run makes the call, on the lane.
-func (c *appendCall) run(ctx context.Context) {
+// callsKept is how many calls a shard keeps for use, and batchesKept of how many
+// batches one may have been.
+const (
+	callsKept   = 256
+	batchesKept = 256
+)
+
+func (s *Shard) newCall() *appendCall {
+	if n := len(s.idle); n > 0 {
+		c := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		return c
+	}
+	c := &appendCall{shard: s}
+	c.run, c.done = c.call, c.answered
+	return c
+}
+
+// putCall keeps a call for use. The store has not let go of one that it has not taken:
+// it may be an append of which the outcome is open.
+func (s *Shard) putCall(c *appendCall) {
+	if !c.taken || len(s.idle) == callsKept || cap(c.batches) > batchesKept {
+		return
+	}
+	clear(c.requests)
+	clear(c.parts)
+	clear(c.frames)
+	*c = appendCall{
+		shard: s, run: c.run, done: c.done,
+		requests: c.requests[:0], batches: c.batches[:0], parts: c.parts[:0], frames: c.frames[:0],
+	}
+	s.idle = append(s.idle, c)
+}
+
+// call makes the call, on the lane.
+func (c *appendCall) call(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
@@ -192,16 +231,16 @@ func (c *appendCall) run(ctx context.Context) {
 	}, c.done)
 }
 
-// done brings the answer back. It never blocks.
-func (c *appendCall) done(res storage.AppendResult, err error) {
+// answered brings the answer back. It never blocks.
+func (c *appendCall) answered(res storage.AppendResult, err error) {
 	c.shard.events.Appended(c.replica.dir.Name, err)
 	if c.taken = err == nil; c.taken {
 		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
 	}
-	in := &partition.AppendDone{
+	c.answer = partition.AppendDone{
 		Gen: c.first.Gen, Base: c.first.Base, Last: c.last, LEO: res.LEO,
 		Machine: res.Survives >= storage.SurvivesMachine, Durable: res.Durable,
 		Fault: faultOf(err), Err: err,
 	}
-	c.shard.loop.Complete(Input{kind: inputStored, replica: c.replica, in: in, stored: c})
+	c.shard.loop.Complete(Input{kind: inputStored, replica: c.replica, stored: c})
 }

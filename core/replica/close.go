@@ -50,7 +50,7 @@ func (s *Shard) callClose(d *Directory, logs []*replica) func(context.Context) {
 			s.log.Warn("close logs", "directory", d.Name, "logs", left.logs, "err", left.err)
 		}
 		for i, r := range logs {
-			s.loop.Complete(Input{kind: inputClosed, replica: r, handle: handles[i]})
+			s.loop.Complete(Input{kind: inputClosed, replica: r, rare: &rare{handle: handles[i]}})
 		}
 	}
 }

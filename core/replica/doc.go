@@ -19,8 +19,10 @@
 //
 // Appends of one partition reach the store in the order in which
 // Manager.Append was called for it by one goroutine. The bytes given to
-// Append belong to this package from then on, also after the answer: an
-// append whose client has been told that time is up may still be under way.
+// Append belong to this package from then on, until the answer says that they are
+// spent, or as long as it keeps their frame: an append whose client has been told that
+// time is up may still be under way (TestBytesUnderWayAreNotSpent,
+// TestBytesOfACallThatIsOutAreNotSpent).
 //
 // # Invariants
 //

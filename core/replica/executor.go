@@ -32,20 +32,20 @@ type Executor interface {
 // a few for the rest, so that a store that hangs holds up nobody else's.
 type workers struct {
 	perStore int
-	lanes    map[Lane]*workQueue
+	lanes    map[Lane]*laneQueue
 	stores   map[model.DirectoryID]*workQueue
 }
 
 func newWorkers(shards, perStore int, dirs []Directory) *workers {
 	w := &workers{
 		perStore: perStore,
-		lanes:    make(map[Lane]*workQueue),
+		lanes:    make(map[Lane]*laneQueue),
 		stores:   make(map[model.DirectoryID]*workQueue),
 	}
 	for _, d := range dirs {
 		w.stores[d.ID] = newWorkQueue()
 		for i := range shards {
-			w.lanes[Lane{i, d.ID}] = newWorkQueue()
+			w.lanes[Lane{i, d.ID}] = newLaneQueue()
 		}
 	}
 	return w
@@ -69,6 +69,58 @@ func (w *workers) run(ctx context.Context) error {
 		}
 	}
 	return g.Wait()
+}
+
+// laneQueue is the work of one lane, with one runner, which takes all that is there at
+// once and is woken only where it waits.
+type laneQueue struct {
+	wake chan struct{} // capacity 1
+
+	mu     sync.Mutex
+	queue  []func(context.Context)
+	parked bool // the runner waits
+}
+
+func newLaneQueue() *laneQueue { return &laneQueue{wake: make(chan struct{}, 1)} }
+
+func (q *laneQueue) put(work func(context.Context)) {
+	q.mu.Lock()
+	q.queue = append(q.queue, work)
+	parked := q.parked
+	q.parked = false
+	q.mu.Unlock()
+	if parked {
+		q.wake <- struct{}{}
+	}
+}
+
+// take gives all that is there, and takes room for what comes next.
+func (q *laneQueue) take(room []func(context.Context)) []func(context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	got := q.queue
+	q.queue = room[:0]
+	q.parked = len(got) == 0
+	return got
+}
+
+func (q *laneQueue) run(ctx context.Context) {
+	var all []func(context.Context)
+	for {
+		all = q.take(all)
+		for i, work := range all {
+			all[i] = nil
+			work(ctx)
+		}
+		if len(all) > 0 {
+			continue
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // workQueue is a first-in, first-out queue of work.

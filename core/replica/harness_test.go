@@ -221,12 +221,43 @@ func makeBatch(t testing.TB, opts batch.Options, values ...string) model.Append 
 	return model.Append{Batch: info, Data: data, Acks: model.AcksAll, Timeout: 10 * time.Second, LogAppendTime: -1}
 }
 
+// lent is an append as the edge makes it, whose bytes come to hold another request as
+// soon as nobody may look at them any more; in a frame or without.
+func lent(a model.Append, framed bool, done func(model.Appended)) (model.Append, func(model.Appended)) {
+	data := a.Data
+	spoil := func() {
+		for i := range data {
+			data[i] = 0xdb
+		}
+	}
+	if framed {
+		frame := model.NewFrame(len(data), spoil)
+		frame.Keep()
+		a.Frame = frame
+		return a, func(r model.Appended) {
+			frame.Drop()
+			done(r)
+		}
+	}
+	return a, func(r model.Appended) {
+		if r.Spent {
+			spoil()
+		}
+		done(r)
+	}
+}
+
 // produce appends and waits for the answer.
 func (f *fixture) produce(p model.Partition, a model.Append) model.Appended {
 	f.t.Helper()
 	a.Partition = p
 	answer := make(chan model.Appended, 1)
-	f.Append(context.Background(), a, func(r model.Appended) { answer <- r })
+	done := func(r model.Appended) { answer <- r }
+	if a.Frame == nil {
+		a.Data = slices.Clone(a.Data)
+		a, done = lent(a, len(a.Data)%2 == 0, done)
+	}
+	f.Append(context.Background(), a, done)
 	select {
 	case r := <-answer:
 		return r

@@ -32,6 +32,7 @@ type Manager struct {
 	work   *workers // nil when the executor is not ours
 	exec   Executor
 	budget *semaphore.Weighted
+	spare  sync.Pool // of *request
 	waker  *waker
 	idle   sync.Pool // of *fetch
 
@@ -206,11 +207,10 @@ func (m *Manager) find(p model.Partition) (*replica, error) {
 // Append implements model.Partitions. While Config.AppendBytes are under way,
 // or the partition's mailbox is full, it waits, until ctx ends; and so does the
 // connection that the append came from. The answer to an append that ctx ended
-// is ErrRequestTimedOut, and nothing was appended. The bytes of a.Data belong
-// to the manager for good.
+// is ErrRequestTimedOut, and nothing was appended.
 func (m *Manager) Append(ctx context.Context, a model.Append, done func(model.Appended)) {
 	fail := func(err error) {
-		done(model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err, Refused: true})
+		done(model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, LeaderEpoch: model.NoEpoch, Err: err, Refused: true, Spent: true})
 	}
 	r, err := m.find(a.Partition)
 	if err != nil {
@@ -226,17 +226,34 @@ func (m *Manager) Append(ctx context.Context, a model.Append, done func(model.Ap
 	if timeout <= 0 {
 		timeout = m.cfg.AppendTimeout
 	}
-	q := &request{data: a.Data, frame: a.Frame, weight: weight, done: done, appendIn: partition.Append{
-		Batch:         a.Batch,
-		Acks:          a.Acks,
-		Deadline:      m.deps.Clock.Now().Add(timeout),
-		LogAppendTime: a.LogAppendTime,
-		Under:         a.Under,
-	}}
+	q := m.newRequest()
+	q.data, q.frame, q.keeps, q.weight, q.done, q.timeout = a.Data, a.Frame, a.Frame, weight, done, timeout
+	q.appendIn.Batch, q.appendIn.Acks, q.appendIn.LogAppendTime, q.appendIn.Under = a.Batch, a.Acks, a.LogAppendTime, a.Under
+	if a.Frame != nil {
+		a.Frame.Keep()
+	}
 	if err := m.post(ctx, r, q); err != nil {
 		m.budget.Release(weight)
+		m.spent(q)
 		fail(err)
 	}
+}
+
+func (m *Manager) newRequest() *request {
+	if q, ok := m.spare.Get().(*request); ok {
+		return q
+	}
+	return &request{}
+}
+
+// spent implements host: nobody knows the request any more. A payload that a store may
+// still read keeps its frame for good.
+func (m *Manager) spent(q *request) {
+	if q.keeps != nil && !q.stray {
+		q.keeps.Drop()
+	}
+	*q = request{}
+	m.spare.Put(q)
 }
 
 // post gives a request to the replica's shard. An error wraps a sentinel.

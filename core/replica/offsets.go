@@ -159,7 +159,7 @@ func (m *Manager) queryFailed(ctx context.Context, r *replica, v *view, err erro
 	case errors.Is(err, storage.ErrCorrupt):
 		return fmt.Errorf("look for a timestamp: %w: %w", err, model.ErrCorruptMessage)
 	case errors.Is(err, storage.ErrGone), errors.Is(err, storage.ErrFenced):
-		_ = r.shard.loop.Post(ctx, Input{kind: inputMachine, replica: r, in: &partition.ReadFailed{Gen: v.Gen, Fault: faultOf(err), Err: err}})
+		_ = r.shard.loop.Post(ctx, Input{kind: inputMachine, replica: r, rare: &rare{in: &partition.ReadFailed{Gen: v.Gen, Fault: faultOf(err), Err: err}}})
 	}
 	return fmt.Errorf("look for a timestamp: %w: %w", err, model.ErrStorage)
 }

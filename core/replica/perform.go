@@ -75,11 +75,11 @@ func (s *Shard) performOne(r *replica) {
 		s.countOffline(r, r.view.Load().Status == partition.StatusOffline)
 		r.wake(news)
 	}
-	for i := range e.Responses {
-		s.respond(&e.Responses[i])
-	}
 	for _, id := range e.Releases {
 		s.release(id)
+	}
+	for i := range e.Responses {
+		s.respond(&e.Responses[i])
 	}
 	if e.Close != nil {
 		s.closeLog(r)
@@ -143,34 +143,35 @@ func (s *Shard) appendCall(r *replica, group []partition.AppendLog, bytes int) {
 	if group[0].Gen != r.gen {
 		return // an opening since then has settled what becomes of these
 	}
-	call := &appendCall{
-		shard: s, replica: r, handle: r.handle, first: group[0], last: group[len(group)-1].Last, bytes: bytes,
-		batches: make([]recordbatch.Info, len(group)), parts: make([][]byte, len(group)), frames: make([]*model.Frame, len(group)),
-	}
+	c := s.newCall()
+	c.replica, c.handle, c.first, c.last, c.bytes = r, r.handle, group[0], group[len(group)-1].Last, bytes
 	for i := range group {
 		g := &group[i]
 		q := s.requests[g.ID]
 		info := q.appendIn.Batch
 		info.BaseOffset, info.LastOffset, info.LeaderEpoch = g.Base, g.Last, g.Epoch
-		call.batches[i], call.parts[i] = info, q.stamp(g.Base, g.Epoch)
-		call.frames[i] = q.frame // it is none of a copy
+		q.stamp(g.Base, g.Epoch)
+		q.calls++
+		c.requests = append(c.requests, q)
+		c.batches = append(c.batches, info)
+		c.parts = append(c.parts, q.data)
+		c.frames = append(c.frames, q.frame) // it is none of a copy
 	}
-	s.exec.Ordered(Lane{s.index, r.dir.ID}, call.run)
+	s.exec.Ordered(Lane{s.index, r.dir.ID}, c.run)
 }
 
 // stamp writes the leader's fields into the batch. Bytes that a store may still
 // be reading, from an append under an earlier epoch, are not changed: another
 // copy is.
-func (q *request) stamp(base int64, epoch model.LeaderEpoch) []byte {
+func (q *request) stamp(base int64, epoch model.LeaderEpoch) {
 	if q.stamped && q.stampedBase == base && q.stampedEpoch == epoch {
-		return q.data
+		return
 	}
 	if q.stamped {
 		q.data, q.frame = slices.Clone(q.data), nil
 	}
 	recordbatch.Stamp(q.data, base, epoch)
 	q.stamped, q.stampedBase, q.stampedEpoch = true, base, epoch
-	return q.data
 }
 
 // respond answers a client.
@@ -181,10 +182,11 @@ func (s *Shard) respond(a *partition.Response) {
 	} else {
 		q.done(model.Appended{
 			BaseOffset: a.BaseOffset, LogAppendTime: a.LogAppendTime, LogStart: a.LogStart, LeaderEpoch: a.Epoch, Err: a.Err, Refused: a.Refused,
+			Spent: q.released && q.calls == 0 && !q.stray,
 		})
 	}
 	q.answered = true
-	s.retire(a.ID, q)
+	s.retire(q)
 }
 
 // release lets a payload go.
@@ -193,14 +195,25 @@ func (s *Shard) release(id partition.RequestID) {
 	q.released = true
 	q.data, q.frame = nil, nil
 	s.host.letGo(q.weight)
-	s.retire(id, q)
+	s.retire(q)
 }
 
-func (s *Shard) retire(id partition.RequestID, q *request) {
-	if q.answered && q.released {
-		s.requests[id] = nil
-		s.free = append(s.free, id)
+// retire lets go of a request that nobody needs any more.
+func (s *Shard) retire(q *request) {
+	if !q.answered || !q.released || q.calls > 0 {
+		return
 	}
+	id := q.id()
+	s.requests[id] = nil
+	s.free = append(s.free, id)
+	s.host.spent(q)
+}
+
+func (q *request) id() partition.RequestID {
+	if q.isTrim {
+		return q.trimIn.ID
+	}
+	return q.appendIn.ID
 }
 
 // closeLog closes the log of a machine that has ended or does not lead any

@@ -47,7 +47,7 @@ func (m *Manager) producers(ctx context.Context, p model.Partition, until time.T
 		return model.ProducersAnswer{Err: err}
 	}
 	reply := make(chan model.ProducersAnswer, 1)
-	err = r.shard.loop.Post(ctx, Input{kind: inputProducers, replica: r, ask: &producersQuery{reply: reply}})
+	err = r.shard.loop.Post(ctx, Input{kind: inputProducers, replica: r, rare: &rare{ask: &producersQuery{reply: reply}}})
 	switch {
 	case errors.Is(err, loop.ErrClosed):
 		return model.ProducersAnswer{Err: fmt.Errorf("the broker is stopping: %w", model.ErrNotLeaderOrFollower)}

@@ -30,7 +30,7 @@ func (m *Manager) Restarted(store string) {
 			continue
 		}
 		for _, s := range m.shards {
-			s.loop.Complete(Input{kind: inputRestarted, dir: d})
+			s.loop.Complete(Input{kind: inputRestarted, rare: &rare{dir: d}})
 		}
 	}
 }

@@ -16,21 +16,27 @@ import (
 type Input struct {
 	kind    inputKind
 	replica *replica
-	in      partition.Input
 	request *request
-	ask     *producersQuery
-	assign  *assignment
-	opened  *openedLog
 	stored  *appendCall
-	dir     *Directory
-	handle  storage.Handle
-	err     error
+	rare    *rare
+}
+
+// rare is of the inputs that come so seldom that those that come often need not carry
+// room for it.
+type rare struct {
+	in     partition.Input
+	ask    *producersQuery
+	assign *assignment
+	opened *openedLog
+	dir    *Directory
+	handle storage.Handle
+	err    error
 }
 
 type inputKind int8
 
 const (
-	inputMachine   inputKind = iota // in, for replica's machine
+	inputMachine   inputKind = iota // rare.in, for replica's machine
 	inputRequest                    // request, for replica's machine
 	inputProducers                  // ask, of replica's machine
 	inputAssign                     // metadata says something about replica
@@ -38,7 +44,7 @@ const (
 	inputOpened                     // a log was opened, or not
 	inputClosed                     // handle was closed
 	inputDeleted                    // a log was deleted, or not: err
-	inputStored                     // in, for replica's machine; stored is the call
+	inputStored                     // stored, a call for replica's log, has been answered
 	inputRestarted                  // the process of dir's store was started again
 	inputStop                       // the broker stops
 )
@@ -50,11 +56,14 @@ type assignment struct {
 	settings TopicSettings
 }
 
-// request is an append or a trim on its way. The payload is data.
+// request is an append or a trim on its way. The payload is data. It is used again when
+// it was answered, its payload was released, and no call has it any more.
 type request struct {
 	appendIn partition.Append
+	timeout  time.Duration // of the append, from when the shard takes it
 	data     []byte
 	frame    *model.Frame // that data is in, or nil
+	keeps    *model.Frame // until the request is used again
 	weight   int64        // of the manager's budget
 	done     func(model.Appended)
 
@@ -68,6 +77,8 @@ type request struct {
 	stampedEpoch model.LeaderEpoch
 	answered     bool
 	released     bool
+	calls        int  // appends under way that have the payload
+	stray        bool // a store may still read the payload, though its call has ended
 }
 
 // timerKey names a timer of a shard.
@@ -94,6 +105,7 @@ type Shard struct {
 
 	timers   *loop.Timers[timerKey]
 	requests []*request // by RequestID
+	idle     []*appendCall
 	free     []partition.RequestID
 	dirty    []*replica
 	spare    []*replica
@@ -111,6 +123,7 @@ type Shard struct {
 type host interface {
 	clockNow() time.Time
 	letGo(weight int64)
+	spent(q *request)
 	deleted(r *replica)
 	offline(delta int)
 	unclosed(d *Directory, left unclosed)
@@ -171,27 +184,27 @@ func (s *Shard) Done() bool {
 func (s *Shard) handle(now time.Time, in *Input) {
 	switch in.kind {
 	case inputMachine:
-		s.step(now, in.replica, in.in)
+		s.step(now, in.replica, in.rare.in)
 	case inputRequest:
 		s.begin(now, in.replica, in.request)
 	case inputProducers:
-		in.ask.answer(in.replica)
+		in.rare.ask.answer(in.replica)
 	case inputAssign:
-		s.assigned(now, in.replica, in.assign)
+		s.assigned(now, in.replica, in.rare.assign)
 	case inputRemove:
 		s.remove(now, in.replica)
 	case inputStored:
-		s.stored(now, in.replica, in.in, in.stored)
+		s.stored(now, in.replica, in.stored)
 	case inputOpened:
-		s.logOpened(now, in.replica, in.opened)
+		s.logOpened(now, in.replica, in.rare.opened)
 	case inputClosed:
-		if in.replica.handle == in.handle {
+		if in.replica.handle == in.rare.handle {
 			in.replica.closed = true
 		}
 	case inputDeleted:
-		s.logDeleted(now, in.replica, in.err)
+		s.logDeleted(now, in.replica, in.rare.err)
 	case inputRestarted:
-		s.restarted(in.dir)
+		s.restarted(in.rare.dir)
 	case inputStop:
 		s.stop(now)
 	}
@@ -226,10 +239,10 @@ func (s *Shard) begin(now time.Time, r *replica, q *request) {
 		s.step(now, r, &q.trimIn)
 		return
 	}
-	q.appendIn.ID = id
+	q.appendIn.ID, q.appendIn.Deadline = id, now.Add(q.timeout)
 	if r.machine == nil || r.deleting {
-		s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: unavailable(r), Refused: true})
 		s.release(id)
+		s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: unavailable(r), Refused: true})
 		return
 	}
 	s.step(now, r, &q.appendIn)
@@ -348,20 +361,25 @@ func (s *Shard) stop(now time.Time) {
 
 // stored takes the answer to an append. What the machine has taken for stored is
 // kept for readers, who do not see it before the view says so.
-func (s *Shard) stored(now time.Time, r *replica, in partition.Input, c *appendCall) {
+func (s *Shard) stored(now time.Time, r *replica, c *appendCall) {
+	s.step(now, r, &c.answer)
 	if c.taken {
 		r.arrived += int64(c.bytes)
 	}
-	s.step(now, r, in)
-	if !c.taken || c.first.Gen != r.gen {
-		return
-	}
-	if v := r.machine.View(); v.Gen == c.first.Gen && v.LEO > c.last {
-		for i := range c.batches {
-			b := &c.batches[i]
-			s.tails.add(&r.tail, b.BaseOffset, b.LastOffset, c.parts[i], c.frames[i])
+	if c.taken && c.first.Gen == r.gen {
+		if v := r.machine.View(); v.Gen == c.first.Gen && v.LEO > c.last {
+			for i := range c.batches {
+				b := &c.batches[i]
+				s.tails.add(&r.tail, b.BaseOffset, b.LastOffset, c.parts[i], c.frames[i])
+			}
 		}
 	}
+	for _, q := range c.requests {
+		q.calls--
+		q.stray = q.stray || !c.taken
+		s.retire(q)
+	}
+	s.putCall(c)
 }
 
 // logOpened keeps the handle, then tells the machine.

@@ -146,6 +146,9 @@ func (p *producer) arrive(c *connection, b *sent) {
 	br.manager.Append(context.Background(), model.Append{
 		Partition: p.partition, Batch: info, Data: data, Acks: p.acks, Timeout: 3 * time.Second, LogAppendTime: -1,
 	}, func(a model.Appended) {
+		if a.Spent {
+			clear(data) // another request is read into the same memory
+		}
 		if life == br.life { // otherwise the broker died with the answer
 			here.done, here.a = true, a
 			p.reply(c)
