@@ -80,8 +80,13 @@ func (b *Broker) startAdmin(ctx context.Context) error {
 // waits until all of them serve; those that this process serves itself are opened. With
 // an error, too, it returns those launched.
 func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]store, error) {
+	carriers := make(map[string]string)
+	for name, s := range b.cfg.Storage.Stores {
+		carriers[name] = string(s.Carrier)
+	}
 	host := pluginhost.New(pluginhost.Config{
-		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment, Builtin: b.deps.Builtin,
+		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment,
+		Builtin: b.deps.Builtin, Carriers: carriers,
 	}, b.log, b.plugins.happened)
 	var launched []*pluginhost.Store
 	var stores []store

@@ -136,8 +136,29 @@ func (s Storage) Names() []string {
 // Store is one plugin with its own section of the configuration.
 type Store struct {
 	Plugin string
+	// Carrier is how much of what the plugin offers is used; empty: CarrierAuto.
+	Carrier Carrier
 	// Config is JSON; strings in it may hold references. See ResolveReferences.
 	Config json.RawMessage
+}
+
+// Carrier is what records and calls go by between the broker and a plugin.
+type Carrier string
+
+// The carriers.
+const (
+	// CarrierAuto is the best that the plugin and the platform have: the broker
+	// writes and reads the store's files itself where the store lends them.
+	CarrierAuto Carrier = "auto"
+	// CarrierSocket leaves files to the plugin: all goes over a pair of sockets.
+	CarrierSocket Carrier = "socket"
+	// CarrierGRPC is gRPC alone.
+	CarrierGRPC Carrier = "grpc"
+)
+
+// carriers is all of them.
+func carriers() []string {
+	return []string{string(CarrierAuto), string(CarrierSocket), string(CarrierGRPC)}
 }
 
 // Transport is the plugin that carries messages between brokers.
@@ -213,7 +234,7 @@ func Default() Config {
 		},
 		Storage: Storage{
 			Default: "main",
-			Stores:  map[string]Store{"main": {Plugin: "storage-file", Config: json.RawMessage(`{"path":"${data}/main"}`)}},
+			Stores:  map[string]Store{"main": {Plugin: "storage-file", Carrier: CarrierAuto, Config: json.RawMessage(`{"path":"${data}/main"}`)}},
 		},
 		Transport: Transport{Plugin: "transport-tcp", Config: json.RawMessage(`{}`)},
 		Plugins:   Plugins{Checksums: map[string]string{}},

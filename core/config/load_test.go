@@ -60,7 +60,9 @@ func TestFileMistakes(t *testing.T) {
 		{"idle at once", "connections.max.idle.ms: 0", []string{"f.yaml:1: connections.max.idle.ms: 0 would close"}},
 		{"too many partitions", "num.partitions: 10001", []string{"f.yaml:1: num.partitions: 10001 is more than a topic can be made with, which is 10000"}},
 		{"a dotted store's unknown key", "storage.stores.main.plugin: a\nstorage.stores.main.path: b", []string{`f.yaml:2: storage.stores: store main has the unknown key "path"`}},
-		{"a store's name with a dot", "storage.stores: {ma.in: {plugin: a}}", []string{`f.yaml:1: storage.stores: store ma has the unknown key "in"; a store has plugin and config, and the plugin's own keys go below config; a store's name is made of small letters, digits and dashes, without dots`}},
+		{"a store's name with a dot", "storage.stores: {ma.in: {plugin: a}}", []string{`f.yaml:1: storage.stores: store ma has the unknown key "in"; a store has plugin, carrier and config, and the plugin's own keys go below config; a store's name is made of small letters, digits and dashes, without dots`}},
+		{"a carrier that there is none of", "storage.stores.main: {plugin: a, carrier: pigeon}", []string{`f.yaml:1: storage.stores: store main: there is no carrier "pigeon"; it is one of auto, socket, grpc`}},
+		{"two carriers", "storage.stores.main: {plugin: a, carrier: grpc}\nstorage.stores.main.carrier: auto", []string{"f.yaml:2: storage.stores: store main names its carrier twice"}},
 		{"a dotted store twice", "storage.stores.main.plugin: a\nstorage: {stores: {main: {config: {}}}}", []string{"f.yaml:2: storage.stores is set twice"}},
 		{"twice", "log.level: info\nlog: {level: debug}", []string{"f.yaml:2: log.level is set twice, first at line 1"}},
 		{"the same key twice", "node.id: 1\nnode.id: 2", []string{"f.yaml:2: not valid YAML"}},
@@ -133,6 +135,30 @@ func TestDottedStores(t *testing.T) {
 		if diff := cmp.Diff(nested.Storage, dotted.Storage); diff != "" {
 			t.Errorf("%s is another (-nested +dotted):\n%s", text, diff)
 		}
+	}
+}
+
+func TestCarriers(t *testing.T) {
+	c, err := Load(Sources{File: "f.yaml", Content: []byte("storage.stores:\n  main: {plugin: x, carrier: grpc}\n  a.plugin: x\n  a.carrier: socket\n  b: {plugin: x}\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]Carrier{"main": CarrierGRPC, "a": CarrierSocket, "b": CarrierAuto} {
+		if got := c.Storage.Stores[name].Carrier; got != want {
+			t.Errorf("store %s has the carrier %q; want %q", name, got, want)
+		}
+	}
+	shown := storesField{&c.Storage.Stores}.format()
+	again := map[string]Store{}
+	if err := (storesField{&again}).parse(shown); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c.Storage.Stores, again); diff != "" {
+		t.Errorf("what is shown is read as another (-was +is):\n%s", diff)
+	}
+	c.Storage.Stores["b"] = Store{Plugin: "x", Carrier: "pigeon"}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "pigeon") {
+		t.Errorf("a carrier that there is none of: %v", err)
 	}
 }
 

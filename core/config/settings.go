@@ -140,7 +140,7 @@ func pluginSettings() []setting {
 	return []setting{
 		{name: "storage.default", about: "the store of new replicas",
 			field: func(c *Config) field { return stringField[string]{&c.Storage.Default} }},
-		{name: "storage.stores", about: "stores by name, each a plugin and its config",
+		{name: "storage.stores", about: "stores by name, each a plugin, its config, and maybe a carrier",
 			field: func(c *Config) field { return storesField{&c.Storage.Stores} }},
 		{name: "transport.plugin", about: "the plugin that carries messages between brokers",
 			field: func(c *Config) field { return stringField[string]{&c.Transport.Plugin} }},

@@ -42,12 +42,17 @@ func (f storesField) parse(text string) error { return parseTree(text, f) }
 
 func (f storesField) format() string {
 	type store struct {
-		Plugin string          `json:"plugin"`
-		Config json.RawMessage `json:"config"`
+		Plugin  string          `json:"plugin"`
+		Carrier Carrier         `json:"carrier,omitempty"`
+		Config  json.RawMessage `json:"config"`
 	}
 	out := make(map[string]store, len(*f.at))
 	for name, s := range *f.at {
-		out[name] = store{Plugin: s.Plugin, Config: json.RawMessage(maskJSON(s.Config))}
+		shown := store{Plugin: s.Plugin, Config: json.RawMessage(maskJSON(s.Config))}
+		if s.Carrier != CarrierAuto {
+			shown.Carrier = s.Carrier
+		}
+		out[name] = shown
 	}
 	text, err := encodeJSON(out)
 	if err != nil {
@@ -86,10 +91,11 @@ func (f storesField) parseNode(node ast.Node) error {
 type storesBuilder struct{ stores map[string]*storeParts }
 
 type storeParts struct {
-	name   string
-	line   int
-	plugin string
-	config map[string]any
+	name    string
+	line    int
+	plugin  string
+	carrier Carrier
+	config  map[string]any
 }
 
 func (b storesBuilder) store(name string, line int) *storeParts {
@@ -110,7 +116,10 @@ func (b storesBuilder) build() (map[string]Store, error) {
 		if err != nil {
 			return nil, &positioned{s.line, "a plugin's config holds what JSON cannot: " + err.Error()}
 		}
-		out[name] = Store{Plugin: s.plugin, Config: config}
+		if s.carrier == "" {
+			s.carrier = CarrierAuto
+		}
+		out[name] = Store{Plugin: s.plugin, Carrier: s.carrier, Config: config}
 	}
 	return out, nil
 }
@@ -129,7 +138,7 @@ func (s *storeParts) whole(entry *ast.MappingValueNode) error {
 	return nil
 }
 
-// part takes the plugin, the config, or one key of the config.
+// part takes the plugin, the carrier, the config, or one key of the config.
 func (s *storeParts) part(key string, e *ast.MappingValueNode) error {
 	line := lineOf(e.Key)
 	own, inConfig := strings.CutPrefix(key, "config.")
@@ -138,6 +147,13 @@ func (s *storeParts) part(key string, e *ast.MappingValueNode) error {
 		return &positioned{line, fmt.Sprintf("store %s names its plugin twice", s.name)}
 	case key == "plugin":
 		s.plugin = scalarText(e.Value)
+	case key == "carrier" && s.carrier != "":
+		return &positioned{line, fmt.Sprintf("store %s names its carrier twice", s.name)}
+	case key == "carrier":
+		s.carrier = Carrier(scalarText(e.Value))
+		if !slices.Contains(carriers(), string(s.carrier)) {
+			return &positioned{line, fmt.Sprintf("store %s: there is no carrier %q; it is one of %s", s.name, s.carrier, strings.Join(carriers(), ", "))}
+		}
 	case key == "config":
 		var raw json.RawMessage
 		if err := decodeRaw(e.Value, &raw); err != nil {
@@ -165,7 +181,7 @@ func (s *storeParts) part(key string, e *ast.MappingValueNode) error {
 		if _, err := mappingOf(e.Value); err == nil {
 			hint = "; a store's name is made of small letters, digits and dashes, without dots"
 		}
-		return &positioned{line, fmt.Sprintf("store %s has the unknown key %q; a store has plugin and config, and the plugin's own keys go below config%s", s.name, key, hint)}
+		return &positioned{line, fmt.Sprintf("store %s has the unknown key %q; a store has plugin, carrier and config, and the plugin's own keys go below config%s", s.name, key, hint)}
 	}
 	return nil
 }

@@ -185,7 +185,9 @@ func (c Config) checkPlugins(k *checker) {
 	k.check(ok || len(names) == 0, "storage.default", "%q is not among the stores (%s)", c.Storage.Default, strings.Join(names, ", "))
 	for _, name := range names {
 		k.check(pluginName.MatchString(name), "storage.stores", "the store's name %q is not made of small letters, digits and dashes, a letter first", name)
-		plugin := c.Storage.Stores[name].Plugin
+		plugin, carrier := c.Storage.Stores[name].Plugin, c.Storage.Stores[name].Carrier
+		k.check(carrier == "" || slices.Contains(carriers(), string(carrier)), "storage.stores", "store %s: there is no carrier %q; it is one of %s",
+			name, carrier, strings.Join(carriers(), ", "))
 		k.check(pluginName.MatchString(plugin), "storage.stores", "store %s: the plugin's name %q is not made of small letters, digits and dashes, a letter first", name, plugin)
 	}
 	for plugin, sum := range c.Plugins.Checksums {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/brokerd/brokerd/sdk/plugin"
 )
 
 // Config says where plugins are and how long they may take. The zero value of
@@ -22,6 +24,9 @@ type Config struct {
 	// Env names what plugins may see of the broker's environment beside
 	// plugin.DefaultEnv. A name that ends in * is a prefix.
 	Env []string
+	// Carriers are the most that is used of what a plugin offers, by store: what
+	// plugin.CarrierNamed knows. Default: all.
+	Carriers map[string]string
 	// SocketDir is where sockets' directories are made. Default: the system's
 	// directory for temporary files.
 	SocketDir string
@@ -88,6 +93,11 @@ func (c Config) Validate() error {
 		}
 		if b, err := hex.DecodeString(sum); err != nil || len(b) != 32 {
 			return fmt.Errorf("plugins: the checksum of %s is not a SHA-256 in hexadecimal: %q", name, sum)
+		}
+	}
+	for store, name := range c.Carriers {
+		if _, known := plugin.CarrierNamed(name); !known {
+			return fmt.Errorf("plugins: store %s: there is no carrier %q", store, name)
 		}
 	}
 	for name := range c.Builtin {

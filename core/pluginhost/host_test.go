@@ -353,6 +353,7 @@ func TestValidate(t *testing.T) {
 		"checksum":      func(c *pluginhost.Config) { c.Checksums = map[string]string{"storage-x": "12"} },
 		"checksum name": func(c *pluginhost.Config) { c.Checksums = map[string]string{"../x": strings.Repeat("00", 32)} },
 		"builtin name":  func(c *pluginhost.Config) { c.Builtin = map[string][]string{"a/b": nil} },
+		"carrier":       func(c *pluginhost.Config) { c.Carriers = map[string]string{"main": "pigeon"} },
 		"quarantine":    func(c *pluginhost.Config) { c.QuarantineAfter = -1 },
 	} {
 		cfg := config()
@@ -363,5 +364,9 @@ func TestValidate(t *testing.T) {
 	}
 	if err := (pluginhost.Config{}).Validate(); err != nil {
 		t.Errorf("the zero configuration: %v", err)
+	}
+	known := pluginhost.Config{Carriers: map[string]string{"a": "auto", "b": "socket", "c": "grpc", "d": ""}}
+	if err := known.Validate(); err != nil {
+		t.Errorf("carriers of the configuration: %v", err)
 	}
 }

@@ -1,6 +1,9 @@
 package plugin
 
-import "os"
+import (
+	"os"
+	"slices"
+)
 
 // Carrier is how much of what a plugin offers a connection uses. Whatever the
 // plugin or the platform lacks is not used in any case.
@@ -24,6 +27,17 @@ func (c Carrier) String() string {
 		return names[c]
 	}
 	return "unknown"
+}
+
+// CarrierNamed returns the carrier of that name. The empty name and "auto" mean all
+// that a plugin offers.
+func CarrierNamed(name string) (c Carrier, known bool) {
+	if name == "" || name == "auto" {
+		return CarrierFiles, true
+	}
+	names := carriers()
+	i := slices.Index(names[:], name)
+	return Carrier(max(i, 0)), i >= 0
 }
 
 // link moves units between the two ends of a lane, in order, whatever they are
