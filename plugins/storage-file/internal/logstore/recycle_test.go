@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -58,6 +59,10 @@ func recycled(s *running, attempted *int64) (storage.OpenResult, error) {
 	if err := appendTo(2*perSegment + 3); err != nil {
 		return res, err
 	}
+	// What is dropped is on the disk.
+	if f := s.Flush(s.ctx(), []storage.Handle{res.Handle})[0]; f.Err != nil {
+		return res, f.Err
+	}
 	if _, err := s.Trim(s.ctx(), res.Handle, perSegment); err != nil {
 		return res, err
 	}
@@ -78,15 +83,10 @@ func TestRecycledSegmentsAreNotTakenForOthers(t *testing.T) {
 	perSegment := int64(16<<10) / staleSize
 	for n := int64(1); ; n++ {
 		r := newRand(uint64(n))
-		armed := int64(-1)
-		var changes int64
-		dead := false
+		var left atomic.Int64 // changes before the crash
+		left.Store(1 << 40)
 		fs := vfs.NewMem(vfs.MemConfig{Before: func(vfs.Op) error {
-			if armed >= 0 {
-				changes++
-				dead = dead || changes >= armed
-			}
-			if dead {
+			if left.Add(-1) < 0 {
 				return errCrash
 			}
 			return nil
@@ -100,16 +100,16 @@ func TestRecycledSegmentsAreNotTakenForOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		armed = n
+		left.Store(n - 1)
 		acked, err := s.fill(res.Handle, &leo, r)
 		crashed := err != nil
 		if crashed && !errors.Is(err, storage.ErrGone) && !errors.Is(err, errCrash) {
 			t.Fatalf("change %d: %v", n, err)
 		}
-		dead = true
+		left.Store(0)
 		s.stop()
 		checkStale(t, fs.AfterKill(vfs.MemConfig{}), "boot-1", perSegment, acked, leo)
-		for range 30 {
+		for range 60 {
 			checkStale(t, fs.AfterPowerLoss(vfs.MemConfig{}, r), "boot-2", perSegment, 0, leo)
 		}
 		if !crashed {
