@@ -46,6 +46,7 @@ type cluster struct {
 	appends   []model.Append // every one, in order
 	fetches   []model.Fetch
 	hold      bool // appends are not answered until release
+	unspent   bool // appends are answered while their bytes are looked at
 	held      []func()
 	trims     []model.TrimQuery
 	groups    *coordinator
@@ -263,14 +264,14 @@ func (c *cluster) log(p model.Partition) (*memLog, error) {
 func (c *cluster) Append(_ context.Context, a model.Append, done func(model.Appended)) {
 	c.mu.Lock()
 	c.appends = append(c.appends, a)
-	out := model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1}
+	out := model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Spent: !c.unspent}
 	l, err := c.log(a.Partition)
 	if err == nil {
 		err = c.appendErr
 	}
 	if out.Err = err; err == nil {
 		recordbatch.Stamp(a.Data, l.leo, 7)
-		out = model.Appended{BaseOffset: l.leo, LogAppendTime: a.LogAppendTime, LogStart: l.start, LeaderEpoch: 7}
+		out = model.Appended{BaseOffset: l.leo, LogAppendTime: a.LogAppendTime, LogStart: l.start, LeaderEpoch: 7, Spent: !c.unspent}
 		l.batches = append(l.batches, a.Data)
 		l.leo += a.Batch.LastOffset - a.Batch.BaseOffset + 1
 		close(c.changed)

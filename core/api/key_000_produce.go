@@ -48,6 +48,7 @@ type produce struct {
 	h      *Handler
 	from   caller
 	turn   wire.Turn
+	frame  *model.Frame
 	begun  time.Time
 	img    *image.Image
 	req    wire.Produce
@@ -107,7 +108,7 @@ func (p *produce) forget() {
 		p.slots = nil
 	}
 	p.used = 0
-	p.from, p.turn, p.img, p.made = caller{}, nil, nil, nil
+	p.from, p.turn, p.frame, p.img, p.made = caller{}, nil, nil, nil, nil
 	p.h.produces.Put(p)
 }
 
@@ -146,7 +147,7 @@ func (h *Handler) beginProduce(ctx context.Context, c wire.Call, begun time.Time
 		return closing(err.Error())
 	}
 	p.from = caller{Header: c.Header, Peer: c.From}
-	p.turn, p.begun, p.img = c.Turn, begun, h.deps.Metadata.Image()
+	p.turn, p.frame, p.begun, p.img = c.Turn, c.Frame, begun, h.deps.Metadata.Image()
 	p.pending.Store(1)
 	p.lookUp(ctx)
 	p.findTwice()
@@ -182,7 +183,7 @@ func (p *produce) lookUp(ctx context.Context) {
 			if t != nil {
 				s.id = model.Partition{Topic: t.topic.ID, Index: s.in.Index}
 			}
-			s.Appended = model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Err: err}
+			s.Appended = model.Appended{BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Err: err, Spent: true}
 		}
 	}
 }
@@ -268,10 +269,14 @@ func (p *produce) append(ctx context.Context, s *produced) error {
 		s.invalid = true
 		return err
 	}
+	frame := p.frame
+	if &data[0] != &s.in.Records[0] {
+		frame = nil // it is in another codec, and lies elsewhere
+	}
 	s.records, s.bytes = checked.Info.Records, len(data)
 	p.pending.Add(1)
 	p.h.deps.Partitions.Append(ctx, model.Append{
-		Partition: s.id, Batch: checked.Info, Data: data, Acks: model.Acks(p.req.Acks),
+		Partition: s.id, Batch: checked.Info, Data: data, Frame: frame, Acks: model.Acks(p.req.Acks),
 		Timeout: produceTimeout(p.req.TimeoutMillis), LogAppendTime: checked.LogAppendTime,
 	}, s.done)
 	return nil
@@ -358,12 +363,12 @@ func (p *produce) reply(ctx context.Context) wire.Reply {
 	if p.pending.Load() > 0 {
 		return wire.Reply{Close: true, Reason: fmt.Sprintf("produce was given up: %v", context.Cause(ctx))}
 	}
-	failed := p.tell()
+	failed, spent := p.tell()
 	if model.Acks(p.req.Acks) != model.AcksNone {
 		p.makeResponse()
-		return wire.Reply{Body: p}
+		return wire.Reply{Body: p, Spent: spent}
 	}
-	var r wire.Reply
+	r := wire.Reply{Spent: spent}
 	if failed != nil {
 		r = wire.Reply{Close: true, Reason: fmt.Sprintf("produce without acks failed: %s-%d: %v", failed.name(), failed.in.Index, failed.Err)}
 	}
@@ -371,16 +376,19 @@ func (p *produce) reply(ctx context.Context) wire.Reply {
 	return r
 }
 
-// tell counts what was appended, and returns the first partition where nothing was.
-func (p *produce) tell() (failed *produced) {
+// tell counts what was appended, and returns the first partition where nothing was,
+// and whether nobody looks at the request any more but for who keeps its frame.
+func (p *produce) tell() (failed *produced, spent bool) {
+	spent = true
 	for _, s := range p.slots[:p.used] {
+		spent = spent && (s.Spent || p.frame != nil)
 		if s.Err == nil {
 			p.h.deps.Events.Produced(s.target.topic.Name, int(s.records), s.bytes)
 		} else if failed == nil {
 			failed = s
 		}
 	}
-	return failed
+	return failed, spent
 }
 
 // makeResponse makes the response of the outcomes.

@@ -409,3 +409,37 @@ func TestFR58FailedAppendsAreRetriable(t *testing.T) {
 		}
 	}
 }
+
+// The request's memory goes back when nobody looks at it any more but for those who keep
+// its frame, which whoever appends is told of, unless the batch lies elsewhere by then.
+func TestProduceGivesMemoryBack(t *testing.T) {
+	for _, x := range []struct {
+		name            string
+		framed, unspent bool
+		kept            string
+		want            bool
+	}{
+		{name: "spent", kept: "producer", want: true},
+		{name: "under way", kept: "producer", unspent: true},
+		{name: "in a frame", kept: "producer", framed: true, unspent: true, want: true},
+		{name: "in another codec", kept: "zstd", framed: true, want: true},
+	} {
+		c := newCluster(t)
+		c.topic("orders", self)
+		c.apply(&image.ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "orders"}, Key: "compression.type", Value: x.kept})
+		c.unspent = x.unspent
+		req := toProduce(map[string][]byte{"orders-0": records(t, batch.Options{}, "v"), "nope-0": nil})
+		req.Version = 9
+		call := callOf(req)
+		if x.framed {
+			call.Frame = model.NewFrame(len(call.Body), nil)
+		}
+		reply := begin(t.Context(), newHandler(c), call)(t.Context())
+		if reply.Spent != x.want {
+			t.Errorf("%s: %v", x.name, reply.Spent)
+		}
+		if got := c.appends[0].Frame; x.kept == "producer" && got != call.Frame || x.kept != "producer" && got != nil {
+			t.Errorf("%s: appended in frame %p, the request's is %p", x.name, got, call.Frame)
+		}
+	}
+}
