@@ -2,4 +2,5 @@
 
 package api
 
+// raceEnabled: the race detector is on.
 const raceEnabled = false

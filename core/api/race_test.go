@@ -2,5 +2,5 @@
 
 package api
 
-// raceEnabled: the detector makes pools forget.
+// raceEnabled: the race detector is on.
 const raceEnabled = true
