@@ -29,29 +29,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkFetch reads 1 MiB of records at a time, through kernel buffers of
-// different sizes.
-func BenchmarkFetch(b *testing.B) {
-	records := make([]byte, 1<<20)
-	h := handlerFunc(func(context.Context, wire.Call) wire.Answer {
-		return func(context.Context) wire.Reply {
-			resp, topic, part := kmsg.NewPtrFetchResponse(), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
-			part.RecordBatches = records
-			topic.Partitions = append(topic.Partitions, part)
-			resp.Topics = append(resp.Topics, topic)
-			return wire.Reply{Response: resp}
-		}
-	})
-	for _, kib := range []int{0, 128, 512} {
-		b.Run(fmt.Sprintf("socket=%dKiB", kib), func(b *testing.B) {
-			cfg := testConfig()
-			cfg.SocketBytes = kib << 10
-			b.SetBytes(int64(len(records)))
-			benchmark(b, cfg, h, request(kmsg.NewPtrFetchRequest(), 12, 1), 1)
-		})
-	}
-}
-
 // benchmark sends out, and reads as many replies, again and again.
 func benchmark(b *testing.B, cfg Config, h wire.Handler, out []byte, replies int) {
 	s := New(cfg, h, memory.New(256<<20), discard(), nil)

@@ -128,27 +128,3 @@ func TestFlexibility(t *testing.T) {
 		}
 	}
 }
-
-// The estimate of a fetch response is never below its size, and not far above.
-func TestSizeOf(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		resp := kmsg.NewPtrFetchResponse()
-		resp.SetVersion(rapid.Int16Range(4, 16).Draw(t, "version"))
-		for range rapid.IntRange(0, 4).Draw(t, "topics") {
-			topic := kmsg.NewFetchResponseTopic()
-			topic.Topic = rapid.StringN(1, 249, 249).Draw(t, "topic")
-			for range rapid.IntRange(0, 4).Draw(t, "partitions") {
-				p := kmsg.NewFetchResponseTopicPartition()
-				p.RecordBatches = make([]byte, rapid.IntRange(0, 1000).Draw(t, "bytes"))
-				p.AbortedTransactions = make([]kmsg.FetchResponseTopicPartitionAbortedTransaction, rapid.IntRange(0, 5).Draw(t, "aborted"))
-				topic.Partitions = append(topic.Partitions, p)
-			}
-			resp.Topics = append(resp.Topics, topic)
-		}
-		appended, spliced := recordsOf(resp, resp.Version).Size()
-		got := len(resp.AppendTo(nil))
-		if appended < got || appended > 2*got+1000 || spliced != 0 {
-			t.Fatalf("estimated %d and %d, took %d", appended, spliced, got)
-		}
-	})
-}

@@ -1,15 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
 	"testing"
 
 	"github.com/brokerd/brokerd/core/memory"
-	"github.com/twmb/franz-go/pkg/kmsg"
-	"pgregory.net/rapid"
 )
 
 // roomConn is a connection that was never opened, and the reply to its Fetch.
@@ -79,45 +76,4 @@ func TestRoom(t *testing.T) {
 	if used := pool.shared.Used() + pool.untried.Used() + pool.budget.Used(); used != 0 {
 		t.Fatalf("%d bytes left", used)
 	}
-}
-
-// Bodies in parts are the bodies that the codec makes.
-func TestSplice(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		resp := kmsg.NewPtrFetchResponse()
-		resp.SetVersion(rapid.Int16Range(4, 16).Draw(t, "version"))
-		spliced := 0
-		for range rapid.IntRange(0, 3).Draw(t, "topics") {
-			topic := kmsg.NewFetchResponseTopic()
-			topic.Topic = rapid.StringN(1, 20, 40).Draw(t, "topic")
-			for range rapid.IntRange(0, 4).Draw(t, "partitions") {
-				p := kmsg.NewFetchResponseTopicPartition()
-				n := rapid.SampledFrom([]int{0, 1, 100, spliceBytesMin - 1, spliceBytesMin, 16383, 16384, 2 << 20}).Draw(t, "bytes")
-				p.RecordBatches = bytes.Repeat([]byte{byte(n), 7}, n/2+1)[:n]
-				if n >= spliceBytesMin {
-					spliced += n
-				}
-				topic.Partitions = append(topic.Partitions, p)
-			}
-			resp.Topics = append(resp.Topics, topic)
-		}
-		want := resp.AppendTo([]byte("before"))
-		var cuts []cut
-		dst := recordsOf(resp, resp.Version).Encode([]byte("before"), func(at int, records []byte) {
-			cuts = append(cuts, cut{at, records})
-			spliced -= len(records)
-		})
-		if spliced != 0 {
-			t.Fatalf("%d bytes of large records were not spliced", spliced)
-		}
-		var got []byte
-		from := 0
-		for _, c := range cuts {
-			got = append(append(got, dst[from:c.at]...), c.records...)
-			from = c.at
-		}
-		if got = append(got, dst[from:]...); !bytes.Equal(got, want) {
-			t.Fatalf("%d bytes in parts differ from the whole's %d", len(got), len(want))
-		}
-	})
 }

@@ -111,9 +111,6 @@ func (s *sender) make(ctx context.Context, r *reply) {
 	if ctx.Err() != nil {
 		return
 	}
-	if fetch, ok := got.Response.(*kmsg.FetchResponse); ok && r.body == nil {
-		r.body = recordsOf(fetch, r.header.Version)
-	}
 	var err error
 	switch {
 	case r.body != nil:
@@ -152,8 +149,7 @@ func (s *sender) encodeBody(ctx context.Context, r *reply) error {
 	if size > math.MaxInt32 {
 		return fmt.Errorf("%d bytes are beyond the protocol", size)
 	}
-	large := spliced > 0 || r.held != (hold{}) || len(s.buf)+appended > sendBufferBytes
-	if large {
+	if spliced > 0 || r.held != (hold{}) || len(s.buf)+appended > sendBufferBytes {
 		r.size = int(size)
 		s.sendBefore(r, len(s.buf))
 		if err := s.conn.resize(ctx, r, size); err != nil {
@@ -166,10 +162,7 @@ func (s *sender) encodeBody(ctx context.Context, r *reply) error {
 	s.buf = appendHeader(s.buf, r.header.CorrelationID, flexible && r.header.Key != keyApiVersions)
 	s.buf = r.body.Encode(s.buf, s.splice)
 	s.complete(r, start)
-	if !large {
-		return nil
-	}
-	return s.conn.resize(ctx, r, min(size, int64(appended+s.spliced)))
+	return nil
 }
 
 // encode adds a response of the codec, whose size is known when it is encoded.

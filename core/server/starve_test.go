@@ -53,12 +53,7 @@ func fetchRecords(ctx context.Context, c wire.Call) wire.Reply {
 	if err != nil {
 		return wire.Reply{}
 	}
-	resp := kmsg.NewPtrFetchResponse()
-	topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
-	part.RecordBatches = make([]byte, n/recordBytes*recordBytes)
-	topic.Partitions = append(topic.Partitions, part)
-	resp.Topics = append(resp.Topics, topic)
-	return wire.Reply{Response: resp}
+	return wire.Reply{Body: recordsReply{make([]byte, n/recordBytes*recordBytes)}}
 }
 
 // A client that announces a large request, sends some of it at once, and then
@@ -190,11 +185,7 @@ func TestDeafClientIsClosed(t *testing.T) {
 	records := make([]byte, 16<<20)
 	s := start(t, cfg, 256<<20, handlerFunc(func(context.Context, wire.Call) wire.Answer {
 		return func(context.Context) wire.Reply {
-			resp, topic, part := kmsg.NewPtrFetchResponse(), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
-			part.RecordBatches = records
-			topic.Partitions = append(topic.Partitions, part)
-			resp.Topics = append(resp.Topics, topic)
-			return wire.Reply{Response: resp}
+			return wire.Reply{Body: recordsReply{records}}
 		}
 	}))
 	dial(t, s.addr).send(request(kmsg.NewPtrFetchRequest(), 12, 1))
