@@ -10,12 +10,12 @@ import (
 
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/wire"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// BenchmarkRoundTrip sends small requests, some at a time, and reads the replies.
+// BenchmarkRoundTrip sends small requests, some at a time, and reads the replies, in
+// one process.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, inFlight := range []int{1, 10} {
 		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {
