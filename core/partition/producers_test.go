@@ -273,27 +273,56 @@ func TestDivergence(t *testing.T) { // KIP-595
 	}
 }
 
+// appender appends batches of one idempotent producer, each from Append to its answer.
+type appender struct {
+	m    *Machine
+	out  Effects
+	in   Append
+	done AppendDone
+	seq  int32
+}
+
+func newAppender() *appender {
+	m := New(Config{Node: 1, Limits: DefaultLimits(), Settings: DefaultSettings()})
+	m.limits.SnapshotAfter = math.MaxInt
+	a := &appender{m: m, in: Append{Acks: model.AcksAll, LogAppendTime: -1}}
+	m.Step(epochZero, &Lead{ISR: []model.NodeID{1}, Replicas: 1, Target: 1}, &a.out)
+	m.Step(epochZero, &Opened{Gen: m.gen}, &a.out)
+	a.done = AppendDone{Gen: m.gen, Machine: true}
+	return a
+}
+
+// append reports whether the batch was answered as it should be.
+func (a *appender) append() bool {
+	a.out.Reset()
+	a.in.Batch = *idempotent(1, 0, a.seq, 0, 1)
+	a.in.Deadline = epochZero.Add(time.Minute)
+	a.m.Step(epochZero, &a.in, &a.out)
+	a.done.Base, a.done.Last, a.done.LEO = a.out.Appends[0].Base, a.out.Appends[0].Last, a.out.Appends[0].Last+1
+	a.m.Step(epochZero, &a.done, &a.out)
+	a.seq = nextSequence(a.seq)
+	return len(a.out.Responses) == 1 && a.out.Responses[0].Err == nil
+}
+
+func TestAppendAllocatesNothing(t *testing.T) {
+	a := newAppender()
+	if n := testing.AllocsPerRun(1000, func() {
+		if !a.append() {
+			t.Fatal(a.out.Responses)
+		}
+	}); n > 0 {
+		t.Fatalf("%v allocations for an append", n)
+	}
+}
+
 // BenchmarkAppend is one batch of an idempotent producer from Append to its
 // answer.
 func BenchmarkAppend(b *testing.B) {
-	m := New(Config{Node: 1, Limits: DefaultLimits(), Settings: DefaultSettings()})
-	m.limits.SnapshotAfter = math.MaxInt
-	var out Effects
-	m.Step(epochZero, &Lead{ISR: []model.NodeID{1}, Replicas: 1, Target: 1}, &out)
-	m.Step(epochZero, &Opened{Gen: m.gen}, &out)
-	in, done := &Append{Acks: model.AcksAll, LogAppendTime: -1}, &AppendDone{Gen: m.gen, Machine: true}
-	var seq int32
+	a := newAppender()
 	b.ReportAllocs()
 	for b.Loop() {
-		out.Reset()
-		in.Batch = *idempotent(1, 0, seq, 0, 1)
-		in.Deadline = epochZero.Add(time.Minute)
-		m.Step(epochZero, in, &out)
-		done.Base, done.Last, done.LEO = out.Appends[0].Base, out.Appends[0].Last, out.Appends[0].Last+1
-		m.Step(epochZero, done, &out)
-		if len(out.Responses) != 1 || out.Responses[0].Err != nil {
-			b.Fatal(out.Responses)
+		if !a.append() {
+			b.Fatal(a.out.Responses)
 		}
-		seq = nextSequence(seq)
 	}
 }
