@@ -56,7 +56,7 @@ type hostLog struct {
 	generation     uint64 // counts changes
 	count          int    // appends without a grant, since it was last asked for
 	askAfter       int
-	undrained      *queue // of the lane, to be drained once mu is free
+	undrained      [2]*queue // of the lane, to be drained once mu is free: appends, and tells
 }
 
 // told is appends under a grant that lie next to each other, to be told as one.
@@ -68,11 +68,24 @@ type told struct {
 
 // unlock frees mu and calls the completions that have come due.
 func (l *hostLog) unlock() {
-	q := l.undrained
-	l.undrained = nil
+	undrained := l.undrained
+	l.undrained = [2]*queue{}
 	l.mu.Unlock()
-	if q != nil {
-		l.files.lane.drain(q)
+	for _, q := range undrained {
+		if q != nil {
+			l.files.lane.drain(q)
+		}
+	}
+}
+
+// drainLater notes a queue that is to be drained. The caller holds mu.
+func (l *hostLog) drainLater(q *queue) {
+	switch {
+	case q == nil:
+	case q == l.queue:
+		l.undrained[0] = q
+	default:
+		l.undrained[1] = q
 	}
 }
 
@@ -134,9 +147,9 @@ func (l *hostLog) granted(c *call) bool {
 		l.tellFor(c)
 		return true
 	}
-	l.undrained = l.files.lane.ended(c, answer{append: storage.AppendResult{
+	l.drainLater(l.files.lane.ended(c, answer{append: storage.AppendResult{
 		LEO: g.leo, Survives: storage.SurvivesProcess, Durable: min(l.durable.Load(), g.leo),
-	}})
+	}}))
 	if l.told.batches >= tellBatches {
 		l.tell()
 	} else if !l.due {
@@ -165,7 +178,7 @@ func (l *hostLog) tell() {
 	if l.told.batches == 0 {
 		return
 	}
-	l.tellAs(&call{}, storage.SurvivesProcess, nil)
+	l.tellAs(&call{telling: true}, storage.SurvivesProcess, nil)
 }
 
 // tellFor tells the plugin of c, and of what was written before, and leaves the
@@ -191,9 +204,7 @@ func (l *hostLog) tellAs(c *call, require storage.Survives, appended func(storag
 	c.req.infos = t.infos
 	id, n := uint64(g.ID), int64(t.batches)
 	c.done = func(a answer) { l.heard(a, id, n, appended) }
-	if q := l.files.lane.post(c); q != nil {
-		l.undrained = q
-	}
+	l.drainLater(l.files.lane.post(c))
 }
 
 // heard takes the plugin's answer to what it was told.

@@ -29,10 +29,12 @@ const (
 // call is one unit in flight. Those of appends are used again: refs counts who
 // may look at one.
 type call struct {
-	req    request
-	queue  *queue              // of appends
-	cost   int64               // before it is admitted: the bytes of its data
-	window *semaphore.Weighted // what cost was taken from, once admitted
+	req   request
+	queue *queue // of appends
+	// telling: it tells of appends that have completed.
+	telling bool
+	cost    int64               // before it is admitted: the bytes of its data
+	window  *semaphore.Weighted // what cost was taken from, once admitted
 
 	// One of these is called once, with no lock held.
 	appended func(storage.AppendResult, error)
@@ -59,7 +61,7 @@ func (c *call) unref() {
 	pool := c.pool
 	c.req, c.answer, c.ended = request{}, answer{}, false
 	c.queue, c.cost, c.window = nil, 0, nil
-	c.appended, c.done, c.deadline, c.cancelled = nil, nil, time.Time{}, nil
+	c.appended, c.done, c.deadline, c.cancelled, c.telling = nil, nil, time.Time{}, nil, false
 	pool.Put(c)
 }
 
@@ -237,6 +239,9 @@ func (l *lane) start(c *call, err error) (*queue, error) {
 		if err == nil {
 			err = c.queue.broken
 		}
+		if c.telling {
+			c.queue = c.queue.tells
+		}
 		c.queue.calls = append(c.queue.calls, c)
 	}
 	if err != nil {
@@ -357,9 +362,9 @@ func (l *lane) fail(cause error) {
 		l.end(c, answer{err: l.dead})
 		others = append(others, c)
 	}
-	queues := make([]*queue, 0, len(l.queues))
+	queues := make([]*queue, 0, 2*len(l.queues))
 	for _, q := range l.queues {
-		queues = append(queues, q)
+		queues = append(queues, q, q.tells)
 	}
 	close(l.gone)
 	l.mu.Unlock()

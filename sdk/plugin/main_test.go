@@ -21,7 +21,8 @@ const (
 	roleServe   = "serve-memstore" // a plugin
 	roleTalk    = "serve-talking"  // a plugin that writes to its log and prints its environment
 	roleFail    = "fail-at-start"  // something that dies before the handshake
-	roleSink    = "serve-sink"     // a plugin that keeps nothing
+	roleLender  = "serve-lender"   // a plugin that keeps nothing, and lends files
+	roleFiles   = "serve-files"    // a plugin that lends its files
 	roleLaunch  = "launch-and-wait"
 	sayThis     = "the last words of a broken plugin"
 	askedForEnv = "BROKERD_TEST_SEEN"
@@ -58,7 +59,8 @@ func roles() map[string]func() error {
 			log.Info("socket directory", "mode", dir.Mode().String())
 			return plugin.ServeStorage(memstore.NewProvider(memstore.Options{}))
 		},
-		roleSink:   func() error { return plugin.ServeStorage(sink{}) },
+		roleLender: func() error { return plugin.ServeStorage(lender{}) },
+		roleFiles:  serveFiles,
 		roleFail:   func() error { return fmt.Errorf("%s", sayThis) },
 		roleLaunch: launchAndWait,
 	}

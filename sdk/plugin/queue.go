@@ -21,16 +21,21 @@ type queue struct {
 	spoiled atomic.Bool
 	// retired: nobody will use the handle again. The queue goes when it is empty.
 	retired bool
+	// tells are the units that tell of what was written: what has been answered by us
+	// does not wait for them. Their own tells are nil.
+	tells *queue
 }
 
 // idle says that nothing of the queue is under way.
-func (q *queue) idle() bool { return len(q.calls) == 0 && !q.busy }
+func (q *queue) idle() bool {
+	return len(q.calls) == 0 && !q.busy && (q.tells == nil || q.tells.idle())
+}
 
 // queueOf returns the queue of a handle. The caller holds mu.
 func (l *lane) queueOf(h storage.Handle) *queue {
 	q := l.queues[h]
 	if q == nil {
-		q = &queue{handle: h}
+		q = &queue{handle: h, tells: &queue{handle: h}}
 		l.queues[h] = q
 	}
 	return q
@@ -58,7 +63,7 @@ func (l *lane) drain(q *queue) {
 	}
 	q.shift(head)
 	q.busy = false
-	if q.retired && len(q.calls) == 0 {
+	if of := l.queues[q.handle]; of != nil && (of == q || of.tells == q) && of.retired && of.idle() {
 		delete(l.queues, q.handle)
 	}
 	l.mu.Unlock()
@@ -117,14 +122,16 @@ func (l *lane) barrier(ctx context.Context, handles []storage.Handle) error {
 	l.mu.Lock()
 	for _, h := range handles {
 		q := l.queues[h]
-		if q == nil || q.idle() {
-			continue
+		for ; q != nil; q = q.tells {
+			if len(q.calls) == 0 && !q.busy {
+				continue
+			}
+			reached := make(chan struct{})
+			waits = append(waits, reached)
+			c := &call{ended: true, done: func(answer) { close(reached) }}
+			c.refs.Store(1)
+			q.calls = append(q.calls, c)
 		}
-		reached := make(chan struct{})
-		waits = append(waits, reached)
-		c := &call{ended: true, done: func(answer) { close(reached) }}
-		c.refs.Store(1)
-		q.calls = append(q.calls, c)
 	}
 	l.mu.Unlock()
 	for _, reached := range waits {
@@ -143,7 +150,7 @@ func (l *lane) handles() []storage.Handle {
 	defer l.mu.Unlock()
 	var out []storage.Handle
 	for h, q := range l.queues {
-		if len(q.calls) > 0 {
+		if !q.idle() {
 			out = append(out, h)
 		}
 	}
