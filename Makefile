@@ -32,9 +32,12 @@ e2e:
 clients:
 	go test -count=1 -timeout 30m -v ./test/clients
 
-# The whole matrix of clients, codecs and records, and 50 kills of each kind.
+# The whole matrix of clients, codecs and records, 50 kills of each kind, and 200 of
+# plugins that have lent files; and all tests on the carriers that are not the default.
 full:
-	BROKERD_E2E_FULL=1 go test -count=1 -timeout 120m -v ./test/e2e/
+	BROKERD_E2E_FULL=1 go test -count=1 -timeout 240m -v ./test/e2e/
+	BROKERD_E2E_CARRIER=socket go test -count=1 -timeout 20m ./test/e2e/
+	BROKERD_E2E_CARRIER=grpc go test -count=1 -timeout 20m ./test/e2e/
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -95,7 +96,7 @@ func (b *broker) launch() {
 	defer output.Close() // the process has its own descriptor
 	cmd := exec.Command(path, append([]string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}, b.args...)...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.Env = append(os.Environ(), b.env...)
+	cmd.Env = append(slices.Concat(os.Environ(), carriedEnv()), b.env...)
 	if err := cmd.Start(); err != nil {
 		b.t.Fatalf("start brokerd: %v", err)
 	}

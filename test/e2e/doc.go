@@ -5,9 +5,11 @@
 // waits and asks (harness_test.go), the records that are sent, real ones from
 // package registries (data_test.go), the clients' drivers (clients_test.go,
 // load_test.go), the members of groups and what is held against them
-// (members_test.go), and the stories: round trips of records, kills and restarts
-// under load and under groups, hostile clients, and outages that others met
-// (fieldreports_test.go, groups_fieldreports_test.go). It never reaches into the broker: what it knows, a user
+// (members_test.go), records that prove themselves (proof_test.go), and the stories:
+// round trips of records, kills and restarts under load and under groups, kills and
+// changes while the broker itself writes and reads what its store has lent, hostile
+// clients, and outages that others met (fieldreports_test.go,
+// groups_fieldreports_test.go). It never reaches into the broker: what it knows, a user
 // can know.
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
@@ -16,7 +18,9 @@
 //
 // Environment:
 //
-//	BROKERD_E2E_FULL=1            the whole matrix, and 50 kills of each kind
+//	BROKERD_E2E_FULL=1            the whole matrix, 50 kills of each kind, and 200 of
+//	                              plugins that have lent files
 //	BROKERD_E2E_KILLS=N           so many kills of each kind
+//	BROKERD_E2E_CARRIER=NAME      brokers' stores go by socket or grpc; auto if it is not set
 //	BROKERD_E2E_BOOTSTRAP=ADDR    TestRoundTrip uses this broker, and restarts none
 package e2e

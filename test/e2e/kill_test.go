@@ -26,10 +26,15 @@ func kills() int {
 // nothing may be there twice, and no client may see an error that it cannot
 // retry. (FR-57, FR-76, FR-77)
 func TestKill(t *testing.T) {
-	for _, victim := range []string{"broker", "plugin"} {
-		for client, load := range loaders() {
-			for _, policy := range []string{"always", "interval"} {
-				t.Run(victim+"/"+client+"/"+policy, func(t *testing.T) { killLoop(t, victim, load, policy) })
+	for _, carrier := range []string{carrierAuto, carrierSocket, carrierGRPC} {
+		for _, victim := range []string{"broker", "plugin"} {
+			for client, load := range loaders() {
+				for _, policy := range []string{"always", "interval"} {
+					if carrier != carrierAuto && !full() && (client != "franz-go" || policy != "interval") {
+						continue // the same for the client
+					}
+					t.Run(carrier+"/"+victim+"/"+client+"/"+policy, func(t *testing.T) { killLoop(t, carrier, victim, load, policy) })
+				}
 			}
 		}
 	}
@@ -63,8 +68,8 @@ func TestFR60RestartUnderLoad(t *testing.T) {
 	}
 }
 
-func killLoop(t *testing.T, victim string, load loader, policy string) {
-	b := startBroker(t, "--flush", policy)
+func killLoop(t *testing.T, carrier, victim string, load loader, policy string) {
+	b := startBroker(t, append(carrying(carrier), "--flush", policy)...)
 	const topic = "killed"
 	createTopic(t, b.addr(), topic, 1)
 	l := newLedger()
@@ -92,8 +97,8 @@ func killLoop(t *testing.T, victim string, load loader, policy string) {
 	}
 	stop()
 	now := verify(t, b, topic, l)
-	t.Logf("victim=%s flush=%s kills=%d (and %d with none in flight) in_flight=%d sent=%d acknowledged=%d retried=%d recovered=%d of %d",
-		victim, policy, counted, idle, totalInFlight, now.sent, len(now.acked), now.retried, now.recovered(), len(now.caught))
+	t.Logf("carrier=%s victim=%s flush=%s kills=%d (and %d with none in flight) in_flight=%d sent=%d acknowledged=%d retried=%d recovered=%d of %d",
+		carrier, victim, policy, counted, idle, totalInFlight, now.sent, len(now.acked), now.retried, now.recovered(), len(now.caught))
 }
 
 // signalPlugins sends a signal to the broker's plugins, of which there must be

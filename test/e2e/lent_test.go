@@ -25,9 +25,22 @@ const (
 	carrierGRPC   = "grpc"
 )
 
-// carrying are the arguments of a broker whose store goes by the carrier.
-func carrying(carrier string) []string {
-	return []string{"--set", `storage.stores={main: {plugin: storage-file, carrier: ` + carrier + `, config: {path: "${data}/main"}}}`}
+// stores is the setting of a broker whose store goes by the carrier.
+func stores(carrier string) string {
+	return `{main: {plugin: storage-file, carrier: ` + carrier + `, config: {path: "${data}/main"}}}`
+}
+
+// carrying are the arguments of such a broker.
+func carrying(carrier string) []string { return []string{"--set", "storage.stores=" + stores(carrier)} }
+
+// carriedEnv is the environment of brokers of which the tests do not say what their
+// store goes by.
+func carriedEnv() []string {
+	carrier := os.Getenv("BROKERD_E2E_CARRIER")
+	if carrier == "" {
+		return nil
+	}
+	return []string{"BROKERD_STORAGE_STORES=" + stores(carrier)}
 }
 
 // lentKills is how often the plugin is killed in mid-grant and mid-lease.
@@ -74,7 +87,7 @@ const (
 	// its end, so that readers from the start need the files.
 	lentFillBytes = 12 << 20
 	// lentMemory leaves that little.
-	lentMemory = "BROKERD_MEMORY=64MiB"
+	lentMemory = "BROKERD_MEMORY=32MiB"
 	// recoveryMax is how long a broker may take at most to acknowledge again after
 	// its plugin was killed, on a machine that is busy.
 	recoveryMax = 20 * time.Second

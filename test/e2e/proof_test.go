@@ -166,7 +166,8 @@ func (p *prover) keepOn(ctx context.Context, each int, every time.Duration) {
 type reader struct {
 	client *kgo.Client
 	next   map[int32]int64
-	oldest int32 // the least life of the topic that may be seen
+	lives  map[int32]int32 // of the latest record of each partition
+	oldest int32           // the least life of the topic that may be seen
 }
 
 // reading makes a reader of partitions from the given offset on.
@@ -179,11 +180,12 @@ func reading(addr, topic string, partitions int, from kgo.Offset, opts ...kgo.Op
 		kgo.SeedBrokers(addr), kgo.MetadataMinAge(50 * time.Millisecond), kgo.FetchMaxPartitionBytes(256 << 10),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: all}),
 	}, opts...)...)
-	return &reader{client: client, next: map[int32]int64{}}, err
+	return &reader{client: client, next: map[int32]int64{}, lives: map[int32]int32{}}, err
 }
 
 // poll reads what there is next, waiting for it until ctx ends, and returns how
-// many records that were. jumps says whether offsets may be left out.
+// many records that were. jumps says that offsets may be left out, and that the topic
+// may come to another life.
 func (r *reader) poll(ctx context.Context, jumps bool) (n int, err error) {
 	fetches := r.client.PollFetches(ctx)
 	for _, e := range fetches.Errors() {
@@ -195,17 +197,17 @@ func (r *reader) poll(ctx context.Context, jumps bool) (n int, err error) {
 		n++
 		life, problem := proven(record)
 		next, before := r.next[record.Partition]
+		latest := r.lives[record.Partition]
 		switch {
 		case err != nil:
 		case problem != nil:
 			err = problem
-		case life < r.oldest:
-			err = fmt.Errorf("offset %d of partition %d holds a record of life %d, when that of life %d was over", record.Offset, record.Partition, life, r.oldest)
-		case before && record.Offset != next && !jumps:
+		case life < max(r.oldest, latest):
+			err = fmt.Errorf("offset %d of partition %d holds a record of life %d, when life %d had begun", record.Offset, record.Partition, life, max(r.oldest, latest))
+		case before && (!jumps && record.Offset != next || life == latest && record.Offset < next):
 			err = fmt.Errorf("partition %d: offset %d comes after %d", record.Partition, record.Offset, next-1)
 		}
-		r.oldest = max(r.oldest, life)
-		r.next[record.Partition] = record.Offset + 1
+		r.next[record.Partition], r.lives[record.Partition] = record.Offset+1, life
 	})
 	return n, err
 }
