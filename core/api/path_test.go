@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
+	groups "github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/replica"
@@ -35,23 +35,22 @@ func (silent) Answered(int16, int16, time.Duration) {}
 func (silent) Produced(string, int, int)            {}
 
 // path is all between a request's bytes and its answer's: the edge, and the replicas
-// with their loops.
-type path struct {
-	*Handler
-	metadata *cluster
-}
+// and the groups' coordinator with their loops.
+type path struct{ *Handler }
 
 func newPath(t testing.TB, partitions int, tailBytes int64) *path {
 	t.Helper()
 	c := newCluster(t)
-	id := topicID("orders")
-	records := []image.Record{&image.TopicRecord{ID: id, Name: "orders", ReplicationFactorTarget: 1}}
-	for i := range partitions {
-		records = append(records, &image.PartitionRecord{Partition: model.Partition{Topic: id, Index: int32(i)}, Registration: image.Partition{
-			Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{1}}, ISR: []model.NodeID{1}, Leader: 1,
-		}})
+	for _, topic := range []string{"orders", model.OffsetsTopic} {
+		id := topicID(topic)
+		records := []image.Record{&image.TopicRecord{ID: id, Name: topic, ReplicationFactorTarget: 1}}
+		for i := range partitions {
+			records = append(records, &image.PartitionRecord{Partition: model.Partition{Topic: id, Index: int32(i)}, Registration: image.Partition{
+				Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{1}}, ISR: []model.NodeID{1}, Leader: 1,
+			}})
+		}
+		c.apply(records...)
 	}
-	c.apply(records...)
 	store, _, err := memstore.Open(&memstore.Disk{}, storage.Config{Identity: storage.Identity{ClusterID: "c", NodeID: 1}}, memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -65,18 +64,25 @@ func newPath(t testing.TB, partitions int, tailBytes int64) *path {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gcfg := groups.DefaultConfig()
+	gcfg.NodeID = 1
+	g, err := groups.New(gcfg, groups.Deps{Log: m, Controller: c, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = m.Run(ctx) }) // logs that forget can't be closed as they should
+	ended.Go(func() { _ = g.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
-		<-ended // logs that forget can't be closed as they should
+		ended.Wait()
 	})
 	m.Apply(c.Image())
-	p := &path{metadata: c, Handler: newHandler(c, func(_ *Config, d *Deps) {
-		d.Partitions, d.Authorizer, d.Events, d.Now = m, security.AllowAll{}, silent{d.Events}, time.Now
+	g.Apply(c.Image())
+	return &path{newHandler(c, func(_ *Config, d *Deps) {
+		d.Partitions, d.Groups, d.Authorizer, d.Events, d.Now = m, g, security.AllowAll{}, silent{d.Events}, time.Now
 	})}
-	return p
 }
 
 // produceCall is a request for the first partitions, each with so many records.
@@ -106,6 +112,7 @@ type sender struct {
 	call   wire.Call
 	sent   []byte // as it was
 	answer wire.Answer
+	later  bool
 	ready  chan struct{}
 	out    []byte
 }
@@ -117,37 +124,45 @@ func newSender(h *path, call wire.Call) *sender {
 	return c
 }
 
-func (c *sender) Later() {}
+func (c *sender) Later() { c.later = true }
 func (c *sender) Ready() { c.ready <- struct{}{} }
 
 func (c *sender) begin(ctx context.Context) {
 	copy(c.call.Body, c.sent) // base offsets were stamped into it
+	c.later = false
 	c.answer = c.h.Begin(ctx, c.call)
 }
 
 func (c *sender) end(ctx context.Context) error {
-	<-c.ready
+	if c.later {
+		<-c.ready
+	}
 	reply := c.answer(ctx)
-	if reply.Close || reply.Body == nil {
+	switch {
+	case reply.Body != nil:
+		c.out = reply.Body.Encode(c.out[:0], nil)
+		reply.Body.Release()
+	case reply.Response != nil:
+		reply.Response.SetVersion(c.call.Version)
+		c.out = reply.Response.AppendTo(c.out[:0])
+	default:
 		return fmt.Errorf("got %+v", reply)
 	}
-	c.out = reply.Body.Encode(c.out[:0], nil)
-	reply.Body.Release()
 	if !reply.Spent {
 		c.call.Body = make([]byte, len(c.sent))
 	}
 	return nil
 }
 
-// settle waits until all partitions take appends.
+// settle waits until all partitions, and groups, take what is sent to them.
 func (c *sender) settle(t testing.TB) {
 	t.Helper()
-	for range 1000 {
+	for range 100_000 {
 		c.begin(t.Context())
 		if err := c.end(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if read(t, c.call.Key, c.call.Version, c.out); len(failure(read(t, c.call.Key, c.call.Version, c.out))) == 0 {
+		if len(failure(read(t, c.call.Key, c.call.Version, c.out))) == 0 {
 			return
 		}
 	}
@@ -194,32 +209,52 @@ func BenchmarkProducePath(b *testing.B) {
 		{1, 1, 1, 100}, {64, 1, 1, 100}, {2, 6, 9000, 100},
 	} {
 		b.Run(fmt.Sprintf("%d clients, %dx%dx%d", x.clients, x.partitions, x.records, x.bytes), func(b *testing.B) {
-			h := newPath(b, 6, 64<<20)
-			clients := make([]*sender, x.clients)
-			for i := range clients {
-				clients[i] = newSender(h, produceCall(b, x.partitions, x.records, x.bytes))
-			}
-			clients[0].settle(b)
-			before := used(b)
-			b.ReportAllocs()
-			b.ResetTimer()
-			var all sync.WaitGroup
-			for i, c := range clients {
-				all.Go(func() {
-					for n := i; n < b.N; n += len(clients) {
-						c.begin(b.Context())
-						if err := c.end(b.Context()); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			all.Wait()
-			b.ReportMetric(float64(used(b)-before)/float64(b.N), "cpu-ns/op")
+			benchPath(b, x.clients, func(int) wire.Call { return produceCall(b, x.partitions, x.records, x.bytes) })
 		})
 	}
-	runtime.KeepAlive(b)
+}
+
+// BenchmarkCommitPath is BenchmarkProducePath for offsets, of as many groups as clients.
+func BenchmarkCommitPath(b *testing.B) {
+	for _, x := range []struct{ clients, offsets int }{{1, 1}, {32, 1}, {32, 100}} {
+		b.Run(fmt.Sprintf("%d clients, %d offsets", x.clients, x.offsets), func(b *testing.B) {
+			benchPath(b, x.clients, func(i int) wire.Call { return commitCall(fmt.Sprint("crew-", i), x.offsets) })
+		})
+	}
+}
+
+func benchPath(b *testing.B, clients int, call func(i int) wire.Call) {
+	h := newPath(b, 100, 64<<20)
+	senders := make([]*sender, clients)
+	for i := range senders {
+		senders[i] = newSender(h, call(i))
+		senders[i].settle(b)
+	}
+	before := used(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	var all sync.WaitGroup
+	for i, c := range senders {
+		all.Go(func() {
+			for n := i; n < b.N; n += len(senders) {
+				c.begin(b.Context())
+				if err := c.end(b.Context()); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(used(b)-before)/float64(b.N), "cpu-ns/op")
+}
+
+// commitCall is a commit of the first partitions of a topic, by a group that has no
+// members.
+func commitCall(group string, offsets int) wire.Call {
+	req := toCommit(group, map[string][]int32{"orders": firstPartitions(offsets)})
+	req.Version = 8
+	return callOf(req)
 }
 
 // used is the processor time of this process.
