@@ -80,9 +80,9 @@ func (l *hostLog) unlock() {
 
 // drainLater notes a queue that is to be drained. The caller holds mu.
 func (l *hostLog) drainLater(q *queue) {
-	switch {
-	case q == nil:
-	case q == l.queue:
+	switch q {
+	case nil:
+	case l.queue:
 		l.undrained[0] = q
 	default:
 		l.undrained[1] = q
@@ -192,12 +192,12 @@ func (l *hostLog) tellFor(c *call) {
 // tellAs makes c the unit that tells.
 func (l *hostLog) tellAs(c *call, require storage.Survives, appended func(storage.AppendResult, error)) {
 	g, t := l.grant, l.told
-	l.told = told{infos: make([]byte, 0, min(cap(t.infos), tellBatches*infoBytes))}
+	l.told = told{infos: make([]byte, 0, min(len(t.infos), tellBatches*infoBytes))}
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(l.files.timeout)
 		c.req.timeout = l.files.timeout
 	}
-	c.req.head.kind, c.req.head.handle = kindTold, l.handle
+	c.req.kind, c.req.handle = kindTold, l.handle
 	c.req.append = storage.AppendRequest{
 		Handle: l.handle, LeaderEpoch: g.LeaderEpoch, BaseOffset: t.base, Granted: g.ID, Pos: t.pos, Require: require,
 	}

@@ -67,7 +67,8 @@ func (l *serverLane) run(ctx context.Context) error {
 	}()
 	err := l.to.receive(func(in incoming) error { return l.dispatch(ctx, in) })
 	if errors.Is(err, io.EOF) { // an orderly end: wait for the answers
-		err = l.settle(ctx)
+		l.settle(ctx)
+		err = nil
 	}
 	cancel()
 	l.wg.Wait()
@@ -77,18 +78,18 @@ func (l *serverLane) run(ctx context.Context) error {
 }
 
 // settle waits until every answer was sent.
-func (l *serverLane) settle(ctx context.Context) error {
+func (l *serverLane) settle(ctx context.Context) {
 	for {
 		l.mu.Lock()
 		left := l.taken
 		l.mu.Unlock()
 		if left == 0 {
-			return nil
+			return
 		}
 		select {
 		case <-l.room:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

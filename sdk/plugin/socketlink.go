@@ -161,7 +161,7 @@ func (l *socketLink) receive(fn func(incoming) error) error {
 			return err
 		}
 		end += n
-		need := lengthBytes
+		var need int
 		for {
 			need, err = unitLength(c.b[start:end])
 			if err != nil {

@@ -312,7 +312,7 @@ func (s *Store) rewrite(ctx context.Context, h storage.Handle) error {
 		return nil
 	}
 	l.grant = 0
-	infos, err := s.Store.Scan(ctx, storage.ScanRequest{Handle: h, Offset: l.start, UpTo: l.leo})
+	infos, err := s.Scan(ctx, storage.ScanRequest{Handle: h, Offset: l.start, UpTo: l.leo})
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (s *Store) rewrite(ctx context.Context, h storage.Handle) error {
 	}
 	l.places, l.size = nil, 0
 	for _, info := range infos {
-		r, err := s.Store.Read(ctx, storage.ReadRequest{Handle: h, Offset: max(info.BaseOffset, l.start), UpTo: info.LastOffset + 1, AtLeastOne: true})
+		r, err := s.Read(ctx, storage.ReadRequest{Handle: h, Offset: max(info.BaseOffset, l.start), UpTo: info.LastOffset + 1, AtLeastOne: true})
 		if err == nil {
 			_, err = file.WriteAt(r.Data, l.size)
 		}
