@@ -1,9 +1,12 @@
 package memfiles
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -87,38 +90,51 @@ func (d *Disk) LosePower(seed uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inner.LosePower(seed)
-	d.disturb()
 	for _, l := range d.logs {
+		l.disturbed = true
 		l.suspect = l.suspect || l.loose
 	}
 	d.letGo()
 }
 
-// Overwrite is memstore's, of the stored copies of a batch.
+// Overwrite is memstore's, of the stored copies of a batch. No store is open.
 func (d *Disk) Overwrite(id storage.LogID, batch []byte, at int, with []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.disturb()
-	return d.inner.Overwrite(id, batch, at, with)
+	return d.damage(id, batch, func() error { return d.inner.Overwrite(id, batch, at, with) },
+		func(f *os.File, pos int64) error {
+			_, err := f.WriteAt(with, pos+int64(at))
+			return err
+		})
 }
 
-// Tear is memstore's.
+// Tear is memstore's. No store is open.
 func (d *Disk) Tear(id storage.LogID, batch []byte, keep int) error {
+	return d.damage(id, batch, func() error { return d.inner.Tear(id, batch, keep) },
+		func(f *os.File, pos int64) error { return f.Truncate(pos + int64(keep)) })
+}
+
+// damage damages a batch, in the file if it is one that was not told, and otherwise
+// in memory: what was not told behind it is lost with it.
+func (d *Disk) damage(id storage.LogID, batch []byte, inMemory func() error, inFile func(f *os.File, pos int64) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.disturb()
-	return d.inner.Tear(id, batch, keep)
+	l := d.logs[id]
+	if l == nil || l.last() == nil {
+		return inMemory()
+	}
+	f := l.last()
+	rest, err := f.behind()
+	if err != nil {
+		return err
+	}
+	if i := bytes.Index(rest, batch); i >= 0 && !l.disturbed {
+		return inFile(f.f, f.size+int64(i))
+	}
+	l.disturbed = true
+	return inMemory()
 }
 
 // SetFree is memstore's. Files are not counted.
 func (d *Disk) SetFree(bytes int64) { d.inner.SetFree(bytes) }
-
-// disturb marks every log as one whose files are to be written again.
-func (d *Disk) disturb() {
-	for _, l := range d.logs {
-		l.disturbed = true
-	}
-}
 
 func (d *Disk) letGo() {
 	if s := d.holder; s != nil {
@@ -132,7 +148,7 @@ type layout struct {
 	leo   int64
 	files []*file // in the order of the log; the last is written to
 	spare *file   // to be the log's next
-	// disturbed: files and memory differ.
+	// disturbed: files and memory differ, and the files are to be written again.
 	disturbed bool
 	// lost: the log could not be kept in files, and is not lent.
 	lost bool
@@ -310,6 +326,15 @@ func (d *Disk) put(l *layout, batches []storage.BatchInfo, data []byte, limit in
 	}
 	f.place(batches)
 	return nil
+}
+
+// behind is all that lies in the file behind the last batch that is known.
+func (f *file) behind() ([]byte, error) {
+	rest, err := io.ReadAll(io.NewSectionReader(f.f, f.size, math.MaxInt64-f.size))
+	if err != nil {
+		return nil, storage.Errorf(storage.ErrGone, "read a file of the log: %v", err)
+	}
+	return rest, nil
 }
 
 // place notes batches that lie behind the last one that is known.

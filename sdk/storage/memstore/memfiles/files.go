@@ -3,7 +3,6 @@ package memfiles
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"os"
 
@@ -263,6 +262,10 @@ func (s *Store) Lock() (*os.File, error) {
 type found struct {
 	batches []storage.BatchInfo
 	data    []byte
+	// cut says what follows and is not of the log, if anything; whole, that it was
+	// written whole once.
+	cut   string
+	whole bool
 }
 
 // untold returns what was written under a grant and not told.
@@ -271,16 +274,22 @@ func (l *layout) untold() (found, error) {
 		return found{}, nil
 	}
 	f := l.last()
-	rest, err := io.ReadAll(io.NewSectionReader(f.f, f.size, math.MaxInt64-f.size))
+	rest, err := f.behind()
 	if err != nil {
-		return found{}, storage.Errorf(storage.ErrGone, "read a file of the log: %v", err)
+		return found{}, err
 	}
 	epoch := int32(math.MinInt32)
 	if n := len(f.batches); n > 0 {
 		epoch = f.batches[n-1].LeaderEpoch
 	}
 	batches, size := wholeBatches(rest, l.leo, epoch, f.gaps)
-	return found{batches, rest[:size]}, nil
+	u := found{batches: batches, data: rest[:size]}
+	if rest = rest[size:]; f.mark() == 0 && len(rest) > 0 { // nothing else was ever there
+		u.cut = fmt.Sprintf("%d bytes that were written under a grant", len(rest))
+		n, err := recordbatch.Size(rest)
+		u.whole = err == nil && n <= len(rest)
+	}
+	return u, nil
 }
 
 // wholeBatches returns the batches at the head of data that may follow in a log

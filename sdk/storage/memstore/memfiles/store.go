@@ -135,7 +135,7 @@ func (s *Store) open(ctx context.Context, spec storage.OpenSpec) (storage.OpenRe
 	if err != nil {
 		return r, err
 	}
-	if len(untold.batches) > 0 {
+	if len(untold.batches) > 0 && r.LEO == l.leo {
 		cut := r.Cut
 		if err := s.adopt(ctx, l, r, untold, spec.LeaderEpoch); err != nil {
 			return r, err
@@ -156,6 +156,10 @@ func (s *Store) open(ctx context.Context, spec storage.OpenSpec) (storage.OpenRe
 	s.owners[r.Handle] = log
 	log.current, log.options, log.seen, log.failed = r.Handle, spec.Options, spec.LeaderEpoch, nil
 	l.leo = r.LEO
+	if r.Cut == "" {
+		r.Cut = untold.cut
+	}
+	l.suspect = l.suspect || untold.whole
 	if l.suspect {
 		r.Verdict = storage.VerdictMayHaveLostSuffix
 	}
