@@ -17,7 +17,9 @@
 // # Invariants
 //
 //   - Never two writers: a process is started only after the one before was
-//     reaped. The store's own lock is the second line. (host_test.go)
+//     reaped (host_test.go), and after nothing that it lent is written or read any more
+//     (plugin.Store.Abandon; sdk/plugin). The store's own lock, of which the broker holds a
+//     share as long as it may write, is the second line.
 //   - A process is killed by its handle, never by its number. (sdk/plugin)
 //   - A handle from an earlier process is never passed to a later one: it gives
 //     ErrGone, also if the numbers repeat. (store_test.go)

@@ -91,7 +91,7 @@ func (s *Store) serve(ctx context.Context, l *life) error {
 	}
 	s.down()
 	l.process.Kill()
-	l.store.Abandon()
+	l.store.Abandon() // from here on nobody writes what the process lent: the next may be started
 	return err
 }
 

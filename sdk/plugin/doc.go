@@ -11,10 +11,33 @@
 //		}
 //	}
 //
-// The package owns the handshake, the gRPC lane (control by unary calls, record
-// bytes by one stream of frames, see sdk/proto/storage/v1), deadlines, and the
-// life of one process. It never restarts a process (core/pluginhost does),
-// never reads record batches, and never decides which plugin to run.
+// The package owns the handshake, the lanes, deadlines, the life of one process, and
+// the host's part of files that a plugin lends. It never restarts a process
+// (core/pluginhost does), never decides which plugin to run, and looks at record
+// batches only to write under a grant what Append would take, and to serve from a
+// lease what Read would return: headers, CRC, order.
+//
+// # Carriers
+//
+// Control goes by unary gRPC calls. Record bytes go in units (see sdk/proto/storage/v1)
+// over a carrier, the best that both sides have:
+//
+//   - gRPC: one stream of frames. Every plugin has it.
+//   - socket: the fast lane, a pair of connected sockets of which the plugin inherits
+//     one end, so that nobody else can connect and descriptors can be passed.
+//   - files: over the socket the plugin lends its files (storage.Files). The host writes
+//     the ends of logs under grants and reads stretches of files under leases; the
+//     plugin hears of what was written some time later, and at once when somebody needs
+//     it to know.
+//
+// A Store is the same with each, and its callers don't know. A log begins without a
+// grant and asks for one when it has been appended to some times; what does not fit a
+// grant is appended without.
+//
+// # Locks
+//
+// What is known of one handle is guarded by its hostLog.mu, which is also the turn to
+// write. The order of locks is told at hostFiles. No completion is called with one held.
 //
 // # Invariants
 //
@@ -26,7 +49,18 @@
 //     with ErrUnknown, those in flight behind it do too, and every later one
 //     fails until the log is opened again. (lane_test.go)
 //   - The memory of what is in flight is bounded on both sides, in bytes and in
-//     number. (lane_test.go)
+//     number. (lane_test.go) So are the descriptors of what is lent.
+//     (hostfiles_test.go)
+//   - A descriptor is used for the unit that it came with, or not at all.
+//     (socketlink_test.go)
+//   - What was acknowledged under a grant is found by the next Open, also when the
+//     plugin never heard of it; what a write left that failed is overwritten or cut by the
+//     plugin. (files_test.go)
+//   - Nothing is written under a grant, or served from a lease, while a call changes
+//     the log, after its log was opened again or deleted, or after Abandon, which lets go
+//     of the store's lock as its last act. (files_test.go, hostfiles_test.go)
+//   - No byte is served from a lease that its CRC and its place in the order of offsets
+//     do not vouch for. (files_test.go)
 //   - The class of an error is the same on both sides. (convert_test.go)
 //   - Frames are, byte for byte, what protobuf makes of the message Frame.
 //     (codec_test.go)

@@ -136,4 +136,3 @@ func (s *Store) forget(handles ...storage.Handle) {
 		s.lane.forget(h)
 	}
 }
-

@@ -168,6 +168,43 @@ func TestUnitLayout(t *testing.T) {
 	}
 }
 
+// TestFileUnitLayout pins those that are about files.
+func TestFileUnitLayout(t *testing.T) {
+	u4, u8 := func(n int) string { return fmt.Sprintf("%08x", n) }, func(n int) string { return fmt.Sprintf("%016x", n) }
+	start := func(length int, kind string) string {
+		return u4(length) + "01" + kind + "0000" + u4(0) + u8(3) + u8(4)
+	}
+	of := func(kind byte) head { return head{kind: kind, seq: 3, handle: 4} }
+	info := storage.BatchInfo{BaseOffset: 9, Records: 1}
+	for name, c := range map[string]struct {
+		units outgoing
+		want  string
+	}{
+		"told": {&requests{{req: request{head: of(kindTold), append: storage.AppendRequest{
+			LeaderEpoch: 5, BaseOffset: 6, Require: storage.SurvivesMachine, Granted: 7, Pos: 8, Batches: []storage.BatchInfo{info},
+		}}}}, start(24+33+60, "04") + u4(5) + u8(6) + "02" + u8(7) + u8(8) + u4(1) + hex.EncodeToString(appendEach(nil, []storage.BatchInfo{info}))},
+		"grant":  {&requests{{req: request{head: of(kindGrant), grant: grantRequest{5, storage.SurvivesProcess}}}}, start(24+5, "05") + u4(5) + "01"},
+		"end":    {&requests{{req: request{head: of(kindEnd), end: 5}}}, start(24+8, "06") + u8(5)},
+		"lease":  {&requests{{req: request{head: of(kindLease), lease: 5}}}, start(24+8, "07") + u8(5)},
+		"return": {&requests{{req: request{head: of(kindReturn), leases: []storage.LeaseID{5, 6}}}}, start(24+4+16, "08") + u4(2) + u8(5) + u8(6)},
+		"lock":   {&requests{{req: request{head: of(kindLock)}}}, start(24, "09")},
+		"answer to told": {&answers{{head: of(kindTold | kindAnswer), append: storage.AppendResult{
+			LEO: 5, Survives: storage.SurvivesProcess, Durable: 6, GrantOver: true,
+		}}}, start(24+19, "84") + "00" + u8(5) + "01" + u8(6) + "01"},
+		"answer to grant": {&answers{{head: of(kindGrant | kindAnswer), grant: storage.Grant{
+			ID: 5, Pos: 6, Limit: 7, LEO: 8, LeaderEpoch: 9, MaxTimestamp: 10, MaxOffset: 11, EndMark: 12, Gaps: true,
+		}}}, start(24+58, "85") + "00" + u8(5) + u8(6) + u8(7) + u8(8) + u4(9) + u8(10) + u8(11) + u4(12) + "01"},
+		"answer to lease": {&answers{{head: of(kindLease | kindAnswer), lease: storage.Lease{
+			ID: 5, FileID: 6, Pos: 7, Limit: 8, First: 9, End: 10, Gaps: true,
+		}}}, start(24+50, "87") + "00" + u8(5) + u8(6) + u8(7) + u8(8) + u8(9) + u8(10) + "01"},
+	} {
+		out, _ := c.units.encode(0, nil)
+		if got := hex.EncodeToString(out); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)
+		}
+	}
+}
+
 func FuzzUnits(f *testing.F) {
 	var p packer
 	packRequest(&p, &request{head: head{kind: kindAppend, seq: 1}, append: storage.AppendRequest{Batches: make([]storage.BatchInfo, 1), Data: [][]byte{[]byte("d")}}})

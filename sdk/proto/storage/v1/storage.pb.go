@@ -126,14 +126,20 @@ func (TimestampKind) EnumDescriptor() ([]byte, []int) {
 // a frame as wait (up to about 256 KiB), and a receiver must not care how they
 // were grouped. No unit is split. A value is at most 512 MiB, a unit 256 KiB less.
 //
+// Over the lane "socket" (see brokerd.plugin.v1) the same units go without frames:
+// back to back, each as long as its own length says. The client closes its end when it
+// does not need the store any more. What is said below of descriptors concerns that
+// lane alone; a plugin that lends no files knows the kinds append, read and replace.
+//
 // All integers are big-endian; those written i are signed, two's complement.
 // A unit:
 //
 //	offset size
 //	     0   u4  length of the unit, these four bytes not counted
 //	     4   u1  version of the layout: 1
-//	     5   u1  kind: 1 append, 2 read, 3 replace; in an answer plus 128
-//	     6   u2  flags: 0
+//	     5   u1  kind: 1 append, 2 read, 3 replace, 4 told, 5 grant, 6 end,
+//	             7 lease, 8 return, 9 lock; in an answer plus 128
+//	     6   u2  flags: 1 in an answer that a descriptor comes with, else 0
 //	     8   u4  in a request: milliseconds until the caller stops waiting, 0
 //	             for no limit; in an answer: 0
 //	    12   u8  sequence: chosen by the client, never twice in one stream;
@@ -165,6 +171,33 @@ func (TimestampKind) EnumDescriptor() ([]byte, []int) {
 //	    48  60n  batch infos
 //	48+60n       data: the record batches, to the end of the unit
 //
+// The other kinds are about the store's files, see sdk/storage/files.go. A plugin
+// gets them only when it has said that it lends files.
+//
+// Body of told, an append under a grant, which the client has written itself. One unit
+// tells of any number of writes that lie next to each other:
+//
+//	28   i4  leader epoch
+//	32   i8  base offset
+//	40   u1  what it must survive, as the enum Survives; 0 means PROCESS
+//	41   u8  grant
+//	49   i8  where the first batch begins in the file
+//	57   u4  number n of batch infos
+//	61  60n  batch infos, to the end of the unit
+//
+// Body of grant:
+//
+//	28   i4  leader epoch of all appends under it
+//	32   u1  the least that they must survive
+//
+// Body of end:        28   u8  grant
+// Body of lease:      28   i8  offset
+// Body of return:     28   u4  number n of leases
+//
+//	32   8n  leases, u8 each; the unit has no answer
+//
+// Body of lock:       nothing; its handle is 0
+//
 // Body of every answer:
 //
 //	28   u1  error class, as the enum Class; 0 is success
@@ -182,7 +215,39 @@ func (TimestampKind) EnumDescriptor() ([]byte, []int) {
 //	29   i8  next offset
 //	37       data: whole record batches, to the end of the unit
 //
-// replace, success: nothing more.
+// replace and end, success: nothing more.
+//
+// told, success: as append, and then
+//
+//	46   u1  1: the grant is over
+//
+// grant, success, with the descriptor of a regular file, opened for writing:
+//
+//	29   u8  grant
+//	37   i8  where the first write begins
+//	45   i8  where the last one ends at the latest
+//	53   i8  LEO
+//	61   i4  leader epoch
+//	65   i8  greatest max timestamp
+//	73   i8  greatest last offset
+//	81   u4  zeros behind each write
+//	85   u1  1: offsets may be missing
+//
+// lease, success, with the descriptor of a regular file, opened for reading only:
+//
+//	29   u8  lease
+//	37   u8  file
+//	45   i8  where the first batch begins
+//	53   i8  where the last one ends
+//	61   i8  least offset of the first
+//	69   i8  the offset behind the last
+//	77   u1  1: offsets may be missing
+//
+// lock, success: nothing more, with the descriptor of the lock.
+//
+// A unit with a descriptor is sent by one system call (SCM_RIGHTS) with nothing else,
+// so that the reader knows which unit a descriptor belongs to, also when it could not
+// take it. The sender's own copy is closed then.
 //
 // A batch info (60 bytes) is the header of a record batch without its records:
 //
@@ -199,9 +264,9 @@ func (TimestampKind) EnumDescriptor() ([]byte, []int) {
 //	    52   i4  base sequence, or -1
 //	    56   i4  number of records
 //
-// Appends of one handle take effect in the order of their units. Answers may
-// come in any order, except those of appends of one handle, which come in the
-// order of the requests. A unit that cannot be understood (version, kind,
+// Appends of one handle, told or not, take effect in the order of their units.
+// Answers may come in any order, except those of appends of one handle, which come in
+// the order of the requests. A unit that cannot be understood (version, kind,
 // lengths that do not agree) but has a sequence is answered with class INVALID;
 // one without ends the stream.
 type Frame struct {

@@ -52,7 +52,7 @@ const (
 type StorageClient interface {
 	// Data carries record bytes: append, read and replace. A client opens one
 	// stream and keeps it; its end is the end of the client's use of the store.
-	// See Frame.
+	// See Frame. It is not opened when the plugin serves the lane "socket".
 	Data(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
 	Open(ctx context.Context, in *OpenRequest, opts ...grpc.CallOption) (*OpenResponse, error)
 	Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseResponse, error)
@@ -243,7 +243,7 @@ func (c *storageClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts 
 type StorageServer interface {
 	// Data carries record bytes: append, read and replace. A client opens one
 	// stream and keeps it; its end is the end of the client's use of the store.
-	// See Frame.
+	// See Frame. It is not opened when the plugin serves the lane "socket".
 	Data(grpc.BidiStreamingServer[Frame, Frame]) error
 	Open(context.Context, *OpenRequest) (*OpenResponse, error)
 	Close(context.Context, *CloseRequest) (*CloseResponse, error)
