@@ -65,6 +65,11 @@ func newHostFiles(ctx context.Context, l *lane, offers storage.Capabilities, tim
 		}
 		return nil, fmt.Errorf("lock the store: %w", err)
 	}
+	// Answers go one after the other, and with the next the plugin has closed its copy
+	// of this one's file: the lock is ours alone to let go once the store has ended.
+	if next, err := l.do(ctx, request{head: head{kind: kindEnd}}, 0); err == nil {
+		next.drop() // there is no such log; what matters is that it was answered
+	}
 	f := &hostFiles{
 		lane:    l,
 		timeout: timeout,

@@ -102,6 +102,12 @@ func TestKitWithFiles(t *testing.T) {
 	}
 }
 
+// TestKitWithReferenceFiles runs it against the reference, which believes nothing
+// that a host tells, uses files again, and can lose power and fill up.
+func TestKitWithReferenceFiles(t *testing.T) {
+	runKit(t, plugintest.By(plugin.CarrierFiles, storagetest.Files(t.TempDir(), memstore.Options{})), nil)
+}
+
 // The store that lends files keeps the contract itself, but that it believes its
 // host.
 func TestKitOfTheFileStore(t *testing.T) {
