@@ -13,7 +13,7 @@ import (
 )
 
 // conn is one connection: a goroutine that reads its requests and begins them, and,
-// while it is needed, one that asks for their answers and sends them.
+// while there are some, a worker that asks for their answers and sends them.
 type conn struct {
 	srv    *Server
 	nc     net.Conn
@@ -26,8 +26,7 @@ type conn struct {
 	unasked bool
 
 	mu      sync.Mutex
-	mayRead sync.Cond // of mu: there is room for another request
-	mayAsk  sync.Cond // of mu: the first of the queue is to be asked for its answer
+	mayRead sync.Cond // of mu: the reader may go on
 	own     int64     // free bytes of the connection's own memory
 
 	failed   bool // closed at once, without sending what waits
@@ -35,13 +34,12 @@ type conn struct {
 	draining bool // no further request is begun
 	reason   CloseReason
 	why      error
+	work     func()             // what a worker does
 	cancel   context.CancelFunc // ends answers and waits
 	stopRead context.CancelFunc // ends the reader's wait for memory
 
 	queue    queue // requests that were begun, and whose answers were not asked for
-	asking   bool  // somebody asks for answers and sends them: the reader or the writer
-	writer   bool  // there is one
-	last     bool  // the reader has ended: nothing comes to the queue any more
+	asking   bool  // somebody asks for answers and sends them: the reader or a worker
 	inFlight int   // requests begun and not yet replied to
 	begun    int   // how many ever
 
@@ -65,18 +63,19 @@ func newConn(s *Server, listener string, nc net.Conn) *conn {
 		own:    ownBytes,
 		cancel: func() {}, stopRead: func() {},
 	}
-	c.mayRead.L, c.mayAsk.L = &c.mu, &c.mu
+	c.mayRead.L = &c.mu
 	c.in.init(nc, &s.buffers)
 	return c
 }
 
-// run serves the connection until it ends, and returns after all its goroutines.
+// run serves the connection until it ends, and returns after the last of its work.
 func (c *conn) run(serve context.Context) {
 	ctx, cancel := context.WithCancel(serve)
 	defer cancel()
 	reading, stopRead := context.WithCancel(ctx)
 	defer stopRead()
 	c.mu.Lock()
+	c.work = func() { c.write(ctx) }
 	c.cancel, c.stopRead = cancel, stopRead
 	if c.failed {
 		cancel()
@@ -86,17 +85,14 @@ func (c *conn) run(serve context.Context) {
 	}
 	c.mu.Unlock()
 
-	var wg sync.WaitGroup
-	c.read(ctx, reading, &wg)
+	c.read(ctx, reading)
 	c.in.letGo()
 	c.mu.Lock()
-	c.last = true
-	if c.queue.first != nil {
-		c.needWriterLocked(ctx, &wg)
+	c.handOverLocked()
+	for c.queue.first != nil || c.asking {
+		c.mayRead.Wait()
 	}
-	c.mayAsk.Signal()
 	c.mu.Unlock()
-	wg.Wait()
 	c.linger()
 	_ = c.nc.Close() // fail may have closed it before
 	c.report()
@@ -165,7 +161,7 @@ func (c *conn) fail(reason CloseReason, why error) {
 	c.endLocked(reason, why)
 	c.cancel()
 	c.mu.Unlock()
-	_ = c.nc.Close() // its only effect that counts is that reader and writer stop
+	_ = c.nc.Close() // its only effect that counts is that reads and writes stop
 }
 
 // finish ends reading: requests that were begun get their replies, no more are.
@@ -182,7 +178,7 @@ func (c *conn) endLocked(reason CloseReason, why error) {
 	c.draining = true
 	c.stopRead()
 	c.mayRead.Signal()
-	c.mayAsk.Signal()
+	c.handOverLocked()
 }
 
 // drain is finish for a reader that may be waiting for the client.

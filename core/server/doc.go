@@ -11,9 +11,10 @@
 // while earlier ones are being answered. Answers are asked for one after the other, in
 // the order of the requests (wire.Turn), and what is ready is encoded and sent
 // together. A request whose answer is ready when it is begun, with nothing before it,
-// is answered by the reader itself, before it waits for more; all others by a writer,
-// which is woken once for all that became ready together. The writer is a goroutine
-// that begins with the first such request and ends when the connection is idle.
+// is answered by the reader itself, before it waits for more; all others by a worker,
+// which is woken once for all that became ready together. Workers are lent to
+// connections for a burst of replies; there are as many as there were such bursts at
+// once, or answers that are waited for.
 //
 // So a small request costs a read that brings it, one that finds nothing more, a write,
 // and at most one wake-up; no goroutine, channel, timer or allocation of its own. What it
@@ -87,7 +88,7 @@
 //     (TestBodiesAreKept).
 //   - Nobody is closed before his time (TestWatch).
 //   - A small request allocates nothing (TestRequestAllocatesNothing), and an idle
-//     connection has one goroutine (TestIdleConnectionHasNoWriter).
+//     connection has one goroutine (TestIdleConnectionHasNoWorker, TestWorkers).
 //   - The last reply before a close arrives (TestLastReplyIsNotLost).
 //   - A panic in a handler costs its connection only (TestPanic); so does a Turn that is
 //     called after its connection has ended (TestLateTurn).

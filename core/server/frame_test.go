@@ -52,6 +52,7 @@ func FuzzFrame(f *testing.F) {
 		}
 		_ = client.Close()
 		wg.Wait()
+		s.workers.end()
 		want := reference(s, data)
 		if len(got) != len(want) {
 			t.Fatalf("%d requests begun, want %d", len(got), len(want))

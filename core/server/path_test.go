@@ -126,6 +126,7 @@ func pipe(t *testing.T, h wire.Handler) net.Conn {
 	t.Cleanup(func() {
 		_ = client.Close()
 		wg.Wait()
+		s.workers.end()
 	})
 	return client
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/core/memory"
@@ -16,14 +15,14 @@ import (
 var errDraining = errors.New("the connection is ending")
 
 // read frames requests and begins them, until the connection ends.
-func (c *conn) read(ctx, reading context.Context, wg *sync.WaitGroup) {
+func (c *conn) read(ctx, reading context.Context) {
 	for {
 		r, body, err := c.next(ctx, reading)
 		if err != nil {
 			c.readFailed(err)
 			return
 		}
-		c.begin(ctx, r, body, wg)
+		c.begin(ctx, r, body)
 	}
 }
 

@@ -131,8 +131,8 @@ func (r *reply) Ready() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.ready = true
-	if c.queue.first == r && !c.asking {
-		c.mayAsk.Signal()
+	if c.queue.first == r {
+		c.handOverLocked()
 	}
 }
 
@@ -177,8 +177,8 @@ func (q *queue) takeUntil(last *reply) (first *reply) {
 
 // begin hands a request to the handler, and sees to it that it is asked for its
 // answer: by the reader itself, before it waits for anything, if nothing is before it
-// and it need not wait; else by the writer.
-func (c *conn) begin(ctx context.Context, r *reply, body []byte, wg *sync.WaitGroup) {
+// and it need not wait; else by a worker.
+func (c *conn) begin(ctx context.Context, r *reply, body []byte) {
 	call := wire.Call{Header: r.header, Body: body, From: c.from, Turn: r}
 	if r.lent != nil {
 		call.Frame = r.lent.frame
@@ -194,14 +194,12 @@ func (c *conn) begin(ctx context.Context, r *reply, body []byte, wg *sync.WaitGr
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue.push(r)
-	first := c.queue.first == r && !c.asking
-	if r.ready {
-		c.unasked = c.unasked || first
-		return
-	}
-	c.needWriterLocked(ctx, wg)
-	if first && c.mayAskLocked() {
-		c.mayAsk.Signal()
+	switch {
+	case c.queue.first != r: // whoever asks for the one before comes to this one
+	case r.ready && !c.asking:
+		c.unasked = true
+	default:
+		c.handOverLocked()
 	}
 }
 
@@ -230,37 +228,41 @@ func (c *conn) flush(ctx context.Context) {
 	c.unasked = false
 	c.mu.Lock()
 	var first *reply
-	if !c.asking { // else the writer comes to them
+	if !c.asking { // else a worker comes to them
 		first = c.queue.takeReady()
 		c.asking = first != nil
 	}
 	c.mu.Unlock()
-	if first != nil {
-		c.serve(ctx, first, nil)
-	}
-}
-
-// needWriterLocked starts the writer where there is none.
-func (c *conn) needWriterLocked(ctx context.Context, wg *sync.WaitGroup) {
-	c.idle.dismissed = false
-	if c.writer {
+	if first == nil {
 		return
 	}
-	c.writer = true
-	wg.Go(func() { c.write(ctx) })
+	c.serve(ctx, first, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asking = false
+	c.handOverLocked()
+}
+
+// handOverLocked lets a worker ask for answers, if the first one of the queue is to be
+// asked for now, and nobody does it.
+func (c *conn) handOverLocked() {
+	if !c.asking && c.mayAskLocked() {
+		c.asking = true
+		c.srv.workers.do(c.work)
+	}
 }
 
 // mayAskLocked says whether the first of the queue is to be asked now.
 func (c *conn) mayAskLocked() bool {
 	r := c.queue.first
-	return r != nil && !c.asking && (r.ready || !r.later || c.failed || c.ended)
+	return r != nil && (r.ready || !r.later || c.failed || c.ended)
 }
 
-// write asks for answers and sends them, until there is nothing more to do. After
-// the connection failed it only lets go of requests.
+// write is a worker's: it asks for answers and sends them, until there is nothing to be
+// asked for. After the connection failed it only lets go of requests.
 func (c *conn) write(ctx context.Context) {
 	for {
-		first, blocking := c.awaitAsk()
+		first, blocking := c.takeFirst()
 		if first == nil {
 			return
 		}
@@ -272,20 +274,17 @@ func (c *conn) write(ctx context.Context) {
 	}
 }
 
-// awaitAsk waits until there are answers to ask for, and takes them: those that are
-// ready, or one that may have to be waited for. Nil: the writer is to end.
-func (c *conn) awaitAsk() (first *reply, blocking bool) {
+// takeFirst takes the requests that are to be asked now: those that are ready, or one
+// that may have to be waited for. Nil: nobody asks any more.
+func (c *conn) takeFirst() (first *reply, blocking bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.mayAskLocked() {
-		if c.queue.first == nil && (c.last || c.idle.dismissed) {
-			c.writer = false
-			return nil, false
-		}
-		c.mayAsk.Wait()
-	}
-	c.asking = true
-	if c.failed || c.ended {
+	switch {
+	case !c.mayAskLocked():
+		c.asking = false
+		c.mayRead.Signal()
+		return nil, false
+	case c.failed || c.ended:
 		return c.queue.takeAll(), false
 	}
 	if first = c.queue.takeReady(); first != nil {

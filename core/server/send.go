@@ -74,13 +74,6 @@ func (c *conn) serve(ctx context.Context, first *reply, more func() *reply) {
 	s.send()
 	s.conn = nil
 	c.srv.senders.Put(s)
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asking = false
-	if c.mayAskLocked() {
-		c.mayAsk.Signal()
-	}
 }
 
 // reset forgets what was sent.

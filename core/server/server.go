@@ -22,6 +22,7 @@ type Server struct {
 	events   Events
 	flexible flexibility
 	sparse   sparse
+	workers  workers
 
 	// What connections use while they need it.
 	buffers sync.Pool // of *[readBufferBytes]byte
@@ -126,6 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 	closeAll(listeners)
 	accepting.Wait()
 	s.drain(&serving)
+	s.workers.end()
 	stop()
 	wg.Wait()
 	return err

@@ -14,8 +14,6 @@ const (
 	sweepsPerTimeout = 8
 	sweepMin         = time.Millisecond
 	sweepMax         = time.Second
-	// writerSweeps is how many sweeps see a connection idle before its writer ends.
-	writerSweeps = 2
 )
 
 var (
@@ -39,16 +37,15 @@ func (s *Server) sweep(ctx context.Context) {
 				c.watch(now)
 			}
 			clear(all)
+			s.workers.trim()
 		}
 	}
 }
 
 // idle is how a connection stands between requests.
 type idle struct {
-	begun     int       // conn.begun when it was last looked at
-	since     time.Time // it was first seen so; zero while requests are in flight
-	sweeps    int       // that have seen it so
-	dismissed bool      // the writer is to end
+	begun int       // conn.begun when it was last looked at
+	since time.Time // it was first seen so; zero while requests are in flight
 }
 
 // sending is a reply on its way.
@@ -86,18 +83,14 @@ func (c *conn) watch(now time.Time) {
 func (c *conn) watchIdleLocked(now time.Time) bool {
 	i := &c.idle
 	if c.inFlight > 0 || c.draining || !c.frame.moved.IsZero() || i.since.IsZero() || i.begun != c.begun {
-		i.since, i.begun, i.sweeps = now, c.begun, 0
+		i.since, i.begun = now, c.begun
 		return false
-	}
-	if i.sweeps++; i.sweeps == writerSweeps && c.writer {
-		i.dismissed = true
-		c.mayAsk.Signal()
 	}
 	return now.Sub(i.since) >= c.srv.cfg.IdleTimeout
 }
 
 // watchSendingLocked interrupts a write that has lasted since it was last looked at,
-// so that the writer sees how much of it has moved.
+// so that who writes sees how much of it has moved.
 func (c *conn) watchSendingLocked(now time.Time) {
 	s := &c.sending
 	switch {

@@ -95,8 +95,8 @@ func TestSendingMoves(t *testing.T) {
 	step(progressBytes-1, 25*time.Second, false)
 }
 
-// The writer of an idle connection ends, and begins again with the next request.
-func TestIdleConnectionHasNoWriter(t *testing.T) {
+// Idle connections have no worker, and get one with their next request.
+func TestIdleConnectionHasNoWorker(t *testing.T) {
 	s := start(t, testConfig(), 256<<20, handlerFunc(echo))
 	c := dial(t, s.addr)
 	for i := range int32(5) {
@@ -104,13 +104,50 @@ func TestIdleConnectionHasNoWriter(t *testing.T) {
 		if id, _ := c.receive(); id != i {
 			t.Fatalf("reply %d, want %d", id, i)
 		}
-		for _, c := range s.connections() {
-			for writes := true; writes; runtime.Gosched() {
-				c.watch(time.Now())
-				c.mu.Lock()
-				writes = c.writer
-				c.mu.Unlock()
-			}
+		for idle := -1; idle != 0; runtime.Gosched() {
+			s.workers.trim()
+			s.workers.mu.Lock()
+			idle = len(s.workers.idle)
+			s.workers.mu.Unlock()
 		}
+	}
+}
+
+// Workers work at once however many they are, and those that are not needed end.
+func TestWorkers(t *testing.T) {
+	var w workers
+	defer w.end()
+	gate, working := make(chan struct{}), make(chan struct{})
+	const n = 10
+	for range n {
+		w.do(func() {
+			working <- struct{}{}
+			<-gate
+		})
+	}
+	for range n {
+		<-working
+	}
+	close(gate)
+	idle := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.idle)
+	}
+	for idle() < n {
+		runtime.Gosched()
+	}
+	w.trim() // from now on it counts who is needed
+	for range 3 {
+		w.do(func() { working <- struct{}{} })
+	}
+	for range 3 {
+		<-working
+	}
+	for idle() < n {
+		runtime.Gosched()
+	}
+	if w.trim(); idle() != 3 {
+		t.Errorf("%d workers are left of %d, of whom 3 were needed", idle(), n)
 	}
 }
