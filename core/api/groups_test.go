@@ -146,6 +146,7 @@ func (g *coordinator) Leave(_ context.Context, q model.LeaveGroup, done func(mod
 }
 
 func (g *coordinator) Commit(_ context.Context, q model.CommitOffsets, done func(model.CommittedOffsets)) {
+	q.Offsets = slices.Clone(q.Offsets) // they are the asker's again when it is answered
 	reply(g, q, done, func() model.CommittedOffsets {
 		a := model.CommittedOffsets{Err: g.err, Offsets: make([]error, len(q.Offsets))}
 		f := g.group(q.Group)

@@ -122,6 +122,7 @@ type Handler struct {
 	configs     *configCache
 	targets     *targets
 	produces    sync.Pool // of *produce
+	commits     sync.Pool // of *commit
 	fetches     sync.Pool // of *fetching
 	sessions    *fetchSessions
 	producerIDs *producerIDs
@@ -174,6 +175,8 @@ func (h *Handler) Begin(ctx context.Context, c wire.Call) wire.Answer {
 		return h.beginProduce(ctx, c, start)
 	case wire.KeyFetch:
 		return h.beginFetch(c, start)
+	case wire.KeyOffsetCommit:
+		return h.beginOffsetCommit(ctx, c, start)
 	}
 	return h.beginDecoded(ctx, c, start)
 }

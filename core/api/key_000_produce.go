@@ -258,7 +258,7 @@ func (p *produce) findTwice() {
 // end may write to s at any time.
 func (p *produce) append(ctx context.Context, s *produced) error {
 	t := s.target
-	if _, ok := partition(t.topic, s.id.Index); !ok {
+	if !hasPartition(t.topic, s.id.Index) {
 		return model.ErrUnknownTopicOrPartition
 	}
 	if s.twice {

@@ -179,7 +179,7 @@ func TestGroupQuestionsKeepOrder(t *testing.T) {
 		req := toCommit("crew", map[string][]int32{"orders": {0}})
 		req.Topics[0].Partitions[0].Offset = i
 		req.Version = 8
-		answer := h.Begin(t.Context(), callOf(req))
+		answer := begin(t.Context(), h, callOf(req))
 		answers = append(answers, func(ctx context.Context) int16 {
 			return commitCodes(decoded[*kmsg.OffsetCommitResponse](t, req, answer(ctx)))[0]
 		})

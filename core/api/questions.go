@@ -38,8 +38,6 @@ func groupsNamed(req kmsg.Request) int {
 // other API.
 func (h *Handler) beginGroups(ctx context.Context, from caller, req kmsg.Request) wire.Answer {
 	switch req := req.(type) {
-	case *kmsg.OffsetCommitRequest:
-		return h.beginOffsetCommit(ctx, from, req)
 	case *kmsg.OffsetFetchRequest:
 		return h.beginOffsetFetch(ctx, from, req)
 	case *kmsg.JoinGroupRequest:

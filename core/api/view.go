@@ -67,10 +67,15 @@ func (h *Handler) shownController(all []node) model.NodeID {
 
 // partition finds a partition's registration; false where it does not exist.
 func partition(t *image.Topic, index int32) (image.Partition, bool) {
-	if index < 0 || int(index) >= len(t.Partitions) {
+	if !hasPartition(t, index) {
 		return image.Partition{}, false
 	}
 	return t.Partitions[index], true
+}
+
+// hasPartition reports whether a partition exists.
+func hasPartition(t *image.Topic, index int32) bool {
+	return index >= 0 && int(index) < len(t.Partitions)
 }
 
 // partitionState is how metadata shows a partition to one listener.

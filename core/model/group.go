@@ -161,11 +161,13 @@ type CommitOffsets struct {
 	// Retention is how long the offsets are to be kept, where an old client says so;
 	// negative: as the broker has it.
 	Retention time.Duration
-	Offsets   []GroupOffset
+	// Offsets belongs to whoever asks again when the question was answered.
+	Offsets []GroupOffset
 }
 
 // CommittedOffsets answers CommitOffsets, after they are durable: one error for each
-// offset, in order; with Err, which is about the group, none of them.
+// offset, in order, or none at all if there is no error; with Err, which is about the
+// group, none of them.
 type CommittedOffsets struct {
 	Offsets []error
 	Err     error

@@ -18,16 +18,17 @@ var ErrMalformed = errors.New("malformed request")
 // wire.
 const maxBodyBytes = 4 << 20
 
-// Decode reads the body of a request that the table serves, but for a Produce and a
-// Fetch, which have Produce.Read and Fetch.Read. The result shares body's memory. Bytes after the request are
-// ignored, as Kafka ignores them. Every error wraps ErrMalformed.
+// Decode reads the body of a request that the table serves, but for those that come
+// most often, which have Produce.Read, Fetch.Read and OffsetCommit.Read. The result
+// shares body's memory. Bytes after the request are ignored, as Kafka ignores them.
+// Every error wraps ErrMalformed.
 func (t Table) Decode(h Header, body []byte) (kmsg.Request, error) {
 	api, ok := t.Lookup(h.Key)
 	switch {
 	case !ok || !api.Supports(h.Version):
 		return nil, fmt.Errorf("%w: API key %d version %d is not served", ErrMalformed, h.Key, h.Version)
-	case h.Key == KeyProduce || h.Key == KeyFetch:
-		return nil, fmt.Errorf("%w: a %s has a reader of its own", ErrMalformed, api.Name())
+	case h.Key == KeyProduce || h.Key == KeyFetch || h.Key == KeyOffsetCommit:
+		return nil, fmt.Errorf("%w: %s has a reader of its own", ErrMalformed, api.Name())
 	}
 	req := kmsg.RequestForKey(h.Key)
 	req.SetVersion(h.Version)
