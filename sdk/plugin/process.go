@@ -206,7 +206,8 @@ func (p *Process) Drain(ctx context.Context) error {
 	return err
 }
 
-// Kill ends the process at once and returns when it is reaped. It may be called more than once.
+// Kill ends the process at once and returns when it is reaped. It may be called more
+// than once. What the process lent is used until its Store is abandoned.
 func (p *Process) Kill() {
 	p.kill.Do(func() {
 		p.run.killNow()
