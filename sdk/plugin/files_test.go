@@ -332,6 +332,27 @@ func TestChangesBetweenGrantedAppends(t *testing.T) {
 	}
 }
 
+// What a truncation took is not durable when other records come in its place.
+func TestTruncationTakesDurability(t *testing.T) {
+	s := lend(t, filestore.Options{})
+	h := openLog(t, s, 0).Handle
+	fill(t, s, h, 0, 30)
+	if r := s.Flush(t.Context(), []storage.Handle{h})[0]; r.Err != nil || r.Durable != 30 {
+		t.Fatalf("flush: %+v", r)
+	}
+	if res, err := appendWait(t.Context(), s, h, 30, 100, 0); err != nil || res.Durable != 30 {
+		t.Errorf("after a flush: %+v, %v", res, err)
+	}
+	if _, err := s.Truncate(t.Context(), h, 1, 5); err != nil {
+		t.Fatal(err)
+	}
+	for base := int64(5); base < 50; base++ {
+		if res, err := appendWait(t.Context(), s, h, base, 100, 0); err != nil || res.Durable > 5 {
+			t.Fatalf("append at %d after a truncation to 5: %+v, %v", base, res, err)
+		}
+	}
+}
+
 // A reader that goes on where it was asks for few leases, and leases that are not
 // what they say are not served from.
 func TestLeases(t *testing.T) {

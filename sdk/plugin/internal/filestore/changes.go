@@ -138,7 +138,7 @@ func (s *Store) Grant(_ context.Context, h storage.Handle, leaderEpoch int32, _ 
 		}
 		g.File = file
 	}
-	l.grant, l.appends, l.over = g.ID, 0, false
+	l.grant, l.limit, l.appends, l.over = g.ID, g.Limit, 0, false
 	return g, nil
 }
 

@@ -135,6 +135,7 @@ type log struct {
 	places []place
 
 	grant   storage.GrantID // zero: the end is not lent
+	limit   int64           // of it
 	appends int             // under it
 	over    bool
 }
@@ -282,6 +283,9 @@ func (s *Store) told(ctx context.Context, l *log, req storage.AppendRequest) (st
 	if req.Granted != l.grant || req.Pos != l.size {
 		return storage.AppendResult{}, storage.Errorf(storage.ErrInvalid,
 			"told of grant %d at %d; the log has %d at %d", req.Granted, req.Pos, l.grant, l.size)
+	}
+	if end := req.Pos + req.Bytes() + int64(s.opt.EndMark); end > l.limit {
+		return storage.AppendResult{}, storage.Errorf(storage.ErrInvalid, "written up to %d, beyond the grant's %d", end, l.limit)
 	}
 	data := make([]byte, req.Bytes())
 	if _, err := l.file.ReadAt(data, req.Pos); err != nil {
