@@ -158,7 +158,7 @@ func (c *commit) reply(ctx context.Context) wire.Reply {
 	}
 	for i, at := range c.asked {
 		err := c.committed.Err
-		if err == nil && len(c.committed.Offsets) > 0 {
+		if err == nil {
 			err = c.committed.Offsets[i]
 		}
 		if c.from.Version < notFoundCommitVersion && errors.Is(err, model.ErrGroupIDNotFound) {

@@ -70,21 +70,45 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
+// committer commits ten offsets of a group without members, until they are durable.
+type committer struct {
+	m       *Machine
+	out     Effects
+	in      Commit
+	written Written
+}
+
+func newCommitter() *committer {
+	c := &committer{in: Commit{CommitOffsets: model.CommitOffsets{Group: "g", Generation: -1, Retention: -1}}}
+	c.m = serving(DefaultSettings(), nil, &c.out)
+	for i := range int32(10) {
+		c.in.Offsets = append(c.in.Offsets, model.GroupOffset{TopicPartition: model.TopicPartition{Topic: "topic", Partition: i}})
+	}
+	return c
+}
+
+func (c *committer) commit() {
+	c.out.Reset()
+	c.m.Step(storyBegins, &c.in, &c.out)
+	c.written = Written{Gen: c.m.gen, ID: c.out.Writes[0].ID}
+	c.m.Step(storyBegins, &c.written, &c.out)
+}
+
+// A commit allocates its records, what they hold, and its answer, however many offsets
+// it has.
+func TestCommitAllocatesLittle(t *testing.T) {
+	c := newCommitter()
+	if n := testing.AllocsPerRun(1000, c.commit); n > 3 {
+		t.Fatalf("%v allocations for a commit", n)
+	}
+}
+
 // BenchmarkCommit is a commit of ten offsets, until it is durable.
 func BenchmarkCommit(b *testing.B) {
-	var out Effects
-	m := serving(DefaultSettings(), nil, &out)
-	out.Reset()
-	q := model.CommitOffsets{Group: "g", Generation: -1, Retention: -1}
-	for i := range int32(10) {
-		q.Offsets = append(q.Offsets, model.GroupOffset{TopicPartition: model.TopicPartition{Topic: "topic", Partition: i}})
-	}
+	c := newCommitter()
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Step(storyBegins, &Commit{CommitOffsets: q}, &out)
-		id := out.Writes[0].ID
-		m.Step(storyBegins, &Written{Gen: m.gen, ID: id}, &out)
-		out.Reset()
+		c.commit()
 	}
 }
 

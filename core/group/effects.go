@@ -17,6 +17,8 @@ type Effects struct {
 	// zero: never.
 	Timer   *time.Time
 	Notices []Notice
+
+	at time.Time // Timer's
 }
 
 // Reset empties e and keeps its room.

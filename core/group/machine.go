@@ -57,6 +57,8 @@ type Machine struct {
 	timer  time.Time // the last that was asked for; zero: none
 
 	writes   writes
+	idle     []*commitment // to be used again
+	none     []error       // see noErrors
 	calendar calendar
 	newest   int64    // the newest record of the log, while loading
 	gone     []string // topics that were deleted while loading
@@ -249,9 +251,8 @@ func (m *Machine) setTimer(out *Effects) {
 	if first.Equal(m.timer) {
 		return
 	}
-	m.timer = first
-	at := first
-	out.Timer = &at
+	m.timer, out.at = first, first
+	out.Timer = &out.at
 }
 
 // addGroup makes a group that has nothing yet.

@@ -22,28 +22,17 @@ func (m *Machine) commit(now time.Time, in *Commit, out *Effects) {
 		respond(out, in.ID, Committed{model.CommittedOffsets{Err: err}})
 		return
 	}
-	c := &commitment{group: g, request: in.ID, waits: true, errs: make([]error, len(q.Offsets))}
-	var records []Record
-	at, expires := now.UnixMilli(), int64(-1)
-	if q.Retention >= 0 {
-		expires = at + q.Retention.Milliseconds()
-	}
-	for i := range q.Offsets {
-		o := &q.Offsets[i]
-		if c.errs[i] = m.checkOffset(o); c.errs[i] != nil {
-			continue
-		}
-		value := committed{offset: o.Offset, epoch: o.LeaderEpoch, topicID: o.TopicID, metadata: o.Metadata, at: at, expires: expires}
-		c.keys = append(c.keys, o.TopicPartition)
-		c.values = append(c.values, value)
-		records = append(records, Record{Key: offsetKey(q.Group, o.TopicPartition), Value: value.encode(), Timestamp: at})
-	}
+	c := m.newCommitment()
+	c.group, c.request, c.waits = g, in.ID, true
+	records := m.commitRecords(now, c, q)
 	if len(records) == 0 {
 		respond(out, in.ID, Committed{model.CommittedOffsets{Offsets: c.errs}})
+		m.putCommitment(c)
 		return
 	}
 	if err := m.fits(m.commitBytes(g, q.Group, c.keys, c.values), q.Generation >= 0, q.Group, out); err != nil {
 		respond(out, in.ID, Committed{model.CommittedOffsets{Err: err}})
+		m.putCommitment(c)
 		return
 	}
 	if g == nil {
@@ -53,6 +42,54 @@ func (m *Machine) commit(now time.Time, in *Commit, out *Effects) {
 	c.group.committing = c
 	m.write(now, c.group, records, c, out)
 }
+
+// commitRecords makes the records of the offsets that may be committed, in memory that
+// all of them share, and notes them in c, with what is wrong with the others.
+func (m *Machine) commitRecords(now time.Time, c *commitment, q *model.CommitOffsets) []Record {
+	at, expires, size := now.UnixMilli(), int64(-1), 0
+	if q.Retention >= 0 {
+		expires = at + q.Retention.Milliseconds()
+	}
+	c.errs = m.noErrors(len(q.Offsets))
+	bad := false
+	for i := range q.Offsets {
+		o := &q.Offsets[i]
+		if err := m.checkOffset(o); err != nil {
+			if !bad {
+				c.errs, bad = make([]error, len(q.Offsets)), true
+			}
+			c.errs[i] = err
+			continue
+		}
+		c.keys = append(c.keys, o.TopicPartition)
+		c.values = append(c.values, committed{offset: o.Offset, epoch: o.LeaderEpoch, topicID: o.TopicID, metadata: o.Metadata, at: at, expires: expires})
+		size += offsetKeyBytes(q.Group, o.TopicPartition) + c.values[len(c.values)-1].bytesMax()
+	}
+	room, records := make([]byte, 0, size), make([]Record, len(c.keys))
+	for i := range records {
+		begin := len(room)
+		room = appendOffsetKey(room, q.Group, c.keys[i])
+		middle := len(room)
+		room = c.values[i].appendTo(room)
+		records[i] = Record{Key: room[begin:middle:middle], Value: room[middle:len(room):len(room)], Timestamp: at}
+	}
+	return records
+}
+
+// noErrors is n times no error. All commits that have none share it, and nobody changes
+// an answer.
+func (m *Machine) noErrors(n int) []error {
+	if n > noneMax {
+		return make([]error, n)
+	}
+	if n > len(m.none) {
+		m.none = make([]error, n)
+	}
+	return m.none[:n:n]
+}
+
+// noneMax is how much of it is kept.
+const noneMax = 1024
 
 // checkCommit decides whether the sender may commit. Of a group that there is not yet,
 // it returns nil. A member's session begins anew.
@@ -97,15 +134,43 @@ func (m *Machine) checkOffset(o *model.GroupOffset) error {
 	return nil
 }
 
-// commitment is the outcome of a commit.
+// commitment is the outcome of a commit. It is used again when its write is settled.
 type commitment struct {
+	own     write // its write
 	group   *group
 	request RequestID
 	waits   bool
 	fetches []FetchOffsets // that wait with it
 	keys    []model.TopicPartition
 	values  []committed
-	errs    []error
+	errs    []error // of all offsets that were asked about
+}
+
+// idleMax is how many commitments are kept for use, and idleKeys of how many offsets one
+// may have been. A broker has many machines.
+const (
+	idleMax  = 16
+	idleKeys = 64
+)
+
+func (m *Machine) newCommitment() *commitment {
+	if n := len(m.idle); n > 0 {
+		c := m.idle[n-1]
+		m.idle = m.idle[:n-1]
+		return c
+	}
+	return &commitment{}
+}
+
+// putCommitment keeps a commitment for use. Nothing refers to it.
+func (m *Machine) putCommitment(c *commitment) {
+	if len(m.idle) == idleMax || cap(c.keys) > idleKeys {
+		return
+	}
+	clear(c.keys)
+	clear(c.values)
+	*c = commitment{keys: c.keys[:0], values: c.values[:0]}
+	m.idle = append(m.idle, c)
 }
 
 func (c *commitment) written(m *Machine, _ time.Time, err error, out *Effects) {
@@ -156,7 +221,7 @@ func (c *commitment) answer(a model.CommittedOffsets, out *Effects) {
 // begin and end count what is under way for each offset.
 func (g *group) begin(keys []model.TopicPartition) {
 	if g.underWay == nil {
-		g.underWay = make(map[model.TopicPartition]int)
+		g.underWay = make(map[model.TopicPartition]int, len(keys))
 	}
 	for _, key := range keys {
 		g.underWay[key]++
@@ -164,13 +229,24 @@ func (g *group) begin(keys []model.TopicPartition) {
 }
 
 func (g *group) end(keys []model.TopicPartition) {
+	g.widest.underWay = max(g.widest.underWay, len(g.underWay))
 	for _, key := range keys {
-		if g.underWay[key]--; g.underWay[key] == 0 {
+		if n := g.underWay[key]; n > 1 {
+			g.underWay[key] = n - 1
+		} else {
 			delete(g.underWay, key)
-			g.underWay = trim(g.underWay, &g.widest.underWay)
 		}
 	}
+	switch {
+	case len(g.underWay) > 0:
+		g.underWay = trim(g.underWay, &g.widest.underWay)
+	case g.widest.underWay > underWayKept:
+		g.underWay, g.widest.underWay = nil, 0
+	}
 }
+
+// underWayKept is how many offsets a map has had at most that is kept when it is empty.
+const underWayKept = 16
 
 // fetchOffsets waits for what is being committed as long as the committing client does:
 // a client that does not wait for its commit's answer finds the commit, as where

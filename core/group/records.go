@@ -32,8 +32,18 @@ const (
 var errDamaged = errors.New("the record is cut short")
 
 func offsetKey(group string, key model.TopicPartition) []byte {
+	return appendOffsetKey(make([]byte, 0, offsetKeyBytes(group, key)), group, key)
+}
+
+func appendOffsetKey(dst []byte, group string, key model.TopicPartition) []byte {
 	k := kmsg.OffsetCommitKey{Version: keyOffset, Group: group, Topic: key.Topic, Partition: key.Partition}
-	return k.AppendTo(make([]byte, 0, 10+len(group)+len(key.Topic)))
+	return k.AppendTo(dst)
+}
+
+// offsetKeyBytes is the length of an offset's key: a version, the strings with their
+// lengths, and the partition.
+func offsetKeyBytes(group string, key model.TopicPartition) int {
+	return 2 + 2 + len(group) + 2 + len(key.Topic) + 4
 }
 
 func groupKey(group string) []byte {
@@ -42,13 +52,19 @@ func groupKey(group string) []byte {
 }
 
 // encode makes the value of an offset's record.
-func (c *committed) encode() []byte {
+func (c *committed) encode() []byte { return c.appendTo(make([]byte, 0, c.bytesMax())) }
+
+// bytesMax is what the value takes at most: numbers and an ID of together 45 bytes, the
+// lengths of strings, and tagged fields.
+func (c *committed) bytesMax() int { return 56 + len(c.metadata) }
+
+func (c *committed) appendTo(dst []byte) []byte {
 	v := kmsg.OffsetCommitValue{Version: offsetVersion, Offset: c.offset, LeaderEpoch: c.epoch, Metadata: c.metadata,
 		CommitTimestamp: c.at, ExpireTimestamp: c.expires, TopicID: c.topicID}
 	if c.expires >= 0 {
 		v.Version = offsetVersionExpires
 	}
-	return v.AppendTo(make([]byte, 0, 48+len(c.metadata)))
+	return v.AppendTo(dst)
 }
 
 // decodeOffset reads the value of an offset's record.

@@ -49,7 +49,13 @@ type outcome interface {
 // write asks for records to be written.
 func (m *Machine) write(now time.Time, g *group, records []Record, o outcome, out *Effects) *write {
 	m.writes.last++
-	w := &write{id: m.writes.last, group: g, outcome: o}
+	var w *write
+	if c, ok := o.(*commitment); ok {
+		w = &c.own // commits come so often that they are used again, see settle
+	} else {
+		w = &write{}
+	}
+	w.id, w.group, w.outcome = m.writes.last, g, o
 	w.alarm.owner = w
 	for i := range records {
 		w.bytes += len(records[i].Key) + len(records[i].Value)
@@ -87,7 +93,11 @@ func (m *Machine) written(now time.Time, in *Written, out *Effects) {
 	for len(m.writes.queue) > 0 && m.writes.queue[0].done {
 		w := m.writes.queue[0]
 		m.writes.queue[0] = nil
-		m.writes.queue = m.writes.queue[1:]
+		if len(m.writes.queue) > 1 {
+			m.writes.queue = m.writes.queue[1:]
+		} else {
+			m.writes.queue = m.writes.queue[:0] // its room is used again
+		}
 		m.settle(now, w, out)
 	}
 }
@@ -104,6 +114,9 @@ func (m *Machine) settle(now time.Time, w *write, out *Effects) {
 	w.outcome.written(m, now, refusal(w.err), out)
 	if m.groups[w.group.id] == w.group {
 		m.vanish(w.group)
+	}
+	if c, ok := w.outcome.(*commitment); ok {
+		m.putCommitment(c)
 	}
 }
 

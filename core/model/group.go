@@ -166,8 +166,7 @@ type CommitOffsets struct {
 }
 
 // CommittedOffsets answers CommitOffsets, after they are durable: one error for each
-// offset, in order, or none at all if there is no error; with Err, which is about the
-// group, none of them.
+// offset, in order; with Err, which is about the group, none of them.
 type CommittedOffsets struct {
 	Offsets []error
 	Err     error
