@@ -44,7 +44,7 @@ var may = map[string][]string{
 	"core/config":            {"core/image/topicconfig"},
 	"core/wire":              {"core/model", "core/security"},
 	"core/api":               {"core/wire", "core/model", "core/image", "core/image/topicconfig", "core/batch", "core/security", "sdk/recordbatch"},
-	"core/server":            {"core/wire", "core/memory", "core/security"},
+	"core/server":            {"core/wire", "core/model", "core/memory", "core/security"},
 	"core/replica":           {"core/loop", "core/memory", "core/partition", "core/model", "core/image", "core/image/topicconfig", "core/batch", "sdk/recordbatch", "sdk/storage"},
 	"core/coordinator":       {"core/loop", "core/group", "core/model", "core/image", "core/image/topicconfig", "core/batch", "sdk/recordbatch"},
 	"core/quorum":            {"core/loop", "core/controller", "core/model", "core/image", "core/image/topicconfig"},
