@@ -202,6 +202,30 @@ func TestProduceAllocations(t *testing.T) {
 	}
 }
 
+// A commit costs few allocations, however many offsets it has: two strings of the
+// request, and what the group's machine keeps until it is written.
+func TestCommitAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("pools forget at random under the race detector")
+	}
+	for _, x := range []struct {
+		offsets int
+		most    float64
+	}{{1, 8}, {16, 8}, {100, 20}} {
+		c := newSender(newPath(t, 100, 16<<20), commitCall("crew", x.offsets))
+		c.settle(t)
+		n := testing.AllocsPerRun(500, func() {
+			c.begin(t.Context())
+			if err := c.end(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		if t.Logf("%d offsets: %v allocations", x.offsets, n); n > x.most {
+			t.Errorf("%d offsets: %v allocations, want at most %v", x.offsets, n, x.most)
+		}
+	}
+}
+
 // BenchmarkProducePath is from the bytes of requests to those of their answers, with
 // so many under way, and what the process takes for one.
 func BenchmarkProducePath(b *testing.B) {

@@ -113,9 +113,17 @@ func appendBytes(dst, v []byte) []byte {
 	return append(binary.AppendVarint(dst, int64(len(v))), v...)
 }
 
+// Reset takes out all records. The room that they have taken is used again.
+func (b *Builder) Reset() {
+	*b = Builder{opts: b.opts, records: b.records[:0], scratch: b.scratch[:0], last: b.opts.BaseOffset, maxTime: -1}
+}
+
 // Batch returns the batch, which is the caller's. The builder may go on: what
 // is added afterwards is in the next batch returned, with all before it.
-func (b *Builder) Batch() ([]byte, error) {
+func (b *Builder) Batch() ([]byte, error) { return b.AppendBatch(nil) }
+
+// AppendBatch is Batch, whose result it appends to dst.
+func (b *Builder) AppendBatch(dst []byte) ([]byte, error) {
 	payload, err := compress(b.opts.Codec, b.records)
 	if err != nil {
 		return nil, fmt.Errorf("build batch: %w", err)
@@ -128,7 +136,7 @@ func (b *Builder) Batch() ([]byte, error) {
 	if p := b.opts.Producer; p != nil {
 		info.ProducerID, info.ProducerEpoch, info.BaseSequence = p.ID, p.Epoch, p.Sequence
 	}
-	return recordbatch.Build(nil, recordbatch.Header{Info: info, Payload: payload}), nil
+	return recordbatch.Build(dst, recordbatch.Header{Info: info, Payload: payload}), nil
 }
 
 // compress encodes all records of a batch.

@@ -61,7 +61,7 @@ func (m *Manager) applyLeaders(img *image.Image) {
 	}
 	for _, index := range slices.Sorted(maps.Keys(now)) {
 		if l := now[index]; m.led[index] != l {
-			m.shardOf(index).complete(Input{kind: inputLead, index: index, lead: &l})
+			m.shardOf(index).complete(Input{kind: inputLead, index: index, seldom: &seldom{lead: &l}})
 		}
 	}
 	m.led = now
@@ -79,7 +79,7 @@ func (m *Manager) applyLimit(img *image.Image) {
 	}
 	m.told = int(c.MaxMessageBytes)
 	for _, s := range m.shards {
-		s.complete(Input{kind: inputLimit, bytes: m.told})
+		s.complete(Input{kind: inputLimit, seldom: &seldom{bytes: m.told}})
 	}
 }
 
@@ -96,7 +96,7 @@ func (m *Manager) applyDeleted(old, img *image.Image) {
 		return
 	}
 	for _, s := range m.shards {
-		s.complete(Input{kind: inputDeleted, topics: gone})
+		s.complete(Input{kind: inputDeleted, seldom: &seldom{topics: gone}})
 	}
 }
 

@@ -11,8 +11,13 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// request is a question on its way. Either answer or fail is called, once.
+// request is a question on its way. It is answered or refused, once.
 type request struct {
+	// commit and committed are of a commit, which comes so often that it is used again
+	// when it was answered: the machine's input, and who is told. The rest is of others.
+	commit    group.Commit
+	committed func(model.CommittedOffsets)
+
 	// input makes the machine's input of it.
 	input func(group.RequestID) group.Input
 	// answer gets the machine's answer.
@@ -22,6 +27,24 @@ type request struct {
 	// of a List: the machines that have not answered yet, and what to do when all have.
 	partial int
 	through func()
+}
+
+// ask makes the machine's input.
+func (q *request) ask(id group.RequestID) group.Input {
+	if q.committed == nil {
+		return q.input(id)
+	}
+	q.commit.ID = id
+	return &q.commit
+}
+
+// refuse tells why there is no answer.
+func (q *request) refuse(err error) {
+	if q.committed == nil {
+		q.fail(err)
+		return
+	}
+	q.committed(model.CommittedOffsets{Err: err})
 }
 
 // asking makes a request whose answer is of one type.
@@ -68,14 +91,29 @@ func (m *Manager) Leave(ctx context.Context, q model.LeaveGroup, done func(model
 
 // Commit implements the port of the edge.
 func (m *Manager) Commit(ctx context.Context, q model.CommitOffsets, done func(model.CommittedOffsets)) {
-	m.ask(ctx, q.Group, asking(
-		func(id group.RequestID) group.Input { return &group.Commit{ID: id, CommitOffsets: q} },
-		func(a group.Committed) {
-			m.deps.Events.Committed(stored(a.CommittedOffsets))
-			done(a.CommittedOffsets)
-		},
-		func(err error) { done(model.CommittedOffsets{Err: err}) }))
+	r, ok := m.commits.Get().(*request)
+	if !ok {
+		r = &request{}
+	}
+	r.commit.CommitOffsets, r.committed = q, done
+	m.ask(ctx, q.Group, r)
 }
+
+// tellCommitted answers a commit, which is used for another afterwards.
+func (s *Shard) tellCommitted(q *request, a group.Answer) {
+	got, ok := a.(group.Committed)
+	if !ok {
+		panic(fmt.Sprintf("coordinator: the machine answered a commit with %T", a))
+	}
+	s.events.Committed(stored(got.CommittedOffsets))
+	done := q.committed
+	*q = request{}
+	s.host.answered(q)
+	done(got.CommittedOffsets)
+}
+
+// answered implements host: nobody knows the commit any more.
+func (m *Manager) answered(q *request) { m.commits.Put(q) }
 
 // stored counts the offsets of a commit that are in the log.
 func stored(a model.CommittedOffsets) int {
@@ -126,7 +164,7 @@ func (m *Manager) Delete(ctx context.Context, name string, done func(error)) {
 func (m *Manager) ask(ctx context.Context, name string, q *request) {
 	v := m.view.Load()
 	if v.partitions == 0 {
-		q.fail(fmt.Errorf("there is no topic %s yet: %w", model.OffsetsTopic, model.ErrNotCoordinator))
+		q.refuse(fmt.Errorf("there is no topic %s yet: %w", model.OffsetsTopic, model.ErrNotCoordinator))
 		return
 	}
 	index := PartitionOf(name, v.partitions)
@@ -139,9 +177,9 @@ func (m *Manager) post(ctx context.Context, s *Shard, in Input) {
 	switch {
 	case err == nil:
 	case errors.Is(err, loop.ErrClosed):
-		in.ask.fail(errStopping())
+		in.ask.refuse(errStopping())
 	default:
-		in.ask.fail(fmt.Errorf("the coordinator is busy: %w", err))
+		in.ask.refuse(fmt.Errorf("the coordinator is busy: %w", err))
 	}
 }
 
@@ -150,11 +188,11 @@ func (s *Shard) ask(now time.Time, index int32, q *request) {
 	h := s.hosted[index]
 	switch {
 	case s.stopping:
-		q.fail(errStopping())
+		q.refuse(errStopping())
 	case h == nil:
-		q.fail(fmt.Errorf("partition %d of %s is not led by this broker: %w", index, model.OffsetsTopic, model.ErrNotCoordinator))
+		q.refuse(fmt.Errorf("partition %d of %s is not led by this broker: %w", index, model.OffsetsTopic, model.ErrNotCoordinator))
 	default:
-		s.step(now, h, q.input(s.number(q)))
+		s.step(now, h, q.ask(s.number(q)))
 	}
 }
 
@@ -171,5 +209,9 @@ func (s *Shard) respond(r *group.Response) {
 		panic(fmt.Sprintf("coordinator: the machine answered request %d, which is not open", r.ID))
 	}
 	delete(s.requests, r.ID)
+	if q.committed != nil {
+		s.tellCommitted(q, r.Answer)
+		return
+	}
 	q.answer(r.Answer)
 }

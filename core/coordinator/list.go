@@ -60,7 +60,7 @@ func (m *Manager) List(ctx context.Context, done func(model.ListedGroups)) {
 // list asks every machine. The question is open until the last has answered.
 func (s *Shard) list(now time.Time, q *request) {
 	if s.stopping {
-		q.fail(errStopping())
+		q.refuse(errStopping())
 		return
 	}
 	q.partial = len(s.hosted)
@@ -94,7 +94,7 @@ func (m *Manager) Census(ctx context.Context) (group.Census, error) {
 	sum := group.Census{Groups: make(map[model.GroupState]int)}
 	counted := make(chan group.Census, len(m.shards))
 	for _, s := range m.shards {
-		if err := s.loop.Post(ctx, Input{kind: inputCensus, counted: counted}); err != nil {
+		if err := s.loop.Post(ctx, Input{kind: inputCensus, seldom: &seldom{counted: counted}}); err != nil {
 			return sum, fmt.Errorf("count the groups: %w", err)
 		}
 	}

@@ -93,7 +93,7 @@ func (s *Shard) read(now time.Time, h *hosted) {
 	c := &chunk{gen: h.load.gen, next: h.load.next, end: h.load.end, waits: !h.load.asked}
 	s.exec.Go(s.index, func(ctx context.Context) {
 		r.read(ctx, c)
-		s.complete(Input{kind: inputChunk, hosted: h, chunk: c})
+		s.complete(Input{kind: inputChunk, seldom: &seldom{hosted: h, chunk: c}})
 	})
 }
 

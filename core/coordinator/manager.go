@@ -21,6 +21,8 @@ type Manager struct {
 	shards []*Shard
 	work   *workers // nil when the executor is not ours
 
+	commits sync.Pool // of *request
+
 	view atomic.Pointer[view]
 	led  map[int32]lead // of the last Apply
 	told int            // the batch limit that the shards know

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/group"
 	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
@@ -26,15 +27,20 @@ const (
 
 // Input is what a shard can be stepped with. It is made by this package.
 type Input struct {
-	kind    inputKind
-	index   int32 // of the partition
+	kind   inputKind
+	index  int32 // of the partition
+	ask    *request
+	append *appending
+	seldom *seldom
+}
+
+// seldom is of the inputs that come so seldom that those that come often need not carry
+// room for it.
+type seldom struct {
 	lead    *lead
-	ask     *request
 	counted chan<- group.Census // has room for one
 	hosted  *hosted
 	chunk   *chunk
-	append  *appending
-	result  model.Appended
 	topics  []string
 	bytes   int
 }
@@ -48,7 +54,7 @@ const (
 	inputList                      // ask, of all partitions
 	inputCensus                    // counted, of all partitions
 	inputChunk                     // chunk of hosted's log
-	inputAppended                  // result of append
+	inputAppended                  // append has its result
 	inputDeleted                   // topics are gone
 	inputLimit                     // batches of the offsets topic have at most so many bytes
 	inputStop                      // the broker stops
@@ -107,6 +113,9 @@ type Shard struct {
 	requests   map[group.RequestID]*request
 	lastID     group.RequestID
 	dirty      []*hosted
+	written    group.Written
+	builder    *batch.Builder
+	idle       []*appending // to be used again
 	batchBytes int
 	appends    int                     // under way
 	loads      int                     // under way
@@ -126,6 +135,8 @@ type host interface {
 	// serves is told when the groups of a partition are served, and when they are not
 	// any more.
 	serves(index int32, does bool)
+	// answered is given a commit that was answered, to be used again.
+	answered(q *request)
 }
 
 func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
@@ -141,6 +152,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, h host) *Shard {
 		hosted:     make(map[int32]*hosted),
 		timers:     loop.NewTimers[timerKey](),
 		requests:   make(map[group.RequestID]*request),
+		builder:    batch.NewBuilder(batch.Options{Codec: cfg.Codec}),
 		batchBytes: batchBytesDefault,
 		host:       h,
 		clock:      deps.Clock,
@@ -170,7 +182,7 @@ func (s *Shard) Done() bool { return s.stopping && len(s.hosted) == 0 }
 func (s *Shard) handle(now time.Time, in *Input) {
 	switch in.kind {
 	case inputLead:
-		s.leads(now, in.index, *in.lead)
+		s.leads(now, in.index, *in.seldom.lead)
 	case inputResign:
 		s.resigns(now, in.index)
 	case inputAsk:
@@ -178,15 +190,15 @@ func (s *Shard) handle(now time.Time, in *Input) {
 	case inputList:
 		s.list(now, in.ask)
 	case inputCensus:
-		s.count(in.counted)
+		s.count(in.seldom.counted)
 	case inputChunk:
-		s.chunkRead(now, in.hosted, in.chunk)
+		s.chunkRead(now, in.seldom.hosted, in.seldom.chunk)
 	case inputAppended:
-		s.appended(now, in.append, in.result)
+		s.appended(now, in.append)
 	case inputDeleted:
-		s.deleted(now, in.topics)
+		s.deleted(now, in.seldom.topics)
 	case inputLimit:
-		s.batchBytes = in.bytes
+		s.batchBytes = in.seldom.bytes
 	case inputStop:
 		s.stopping = true // nothing more is taken; what is being written is waited for
 	}
@@ -242,16 +254,15 @@ func (s *Shard) step(now time.Time, h *hosted, in group.Input) {
 // that.
 func (s *Shard) perform(now time.Time) {
 	for {
-		for len(s.dirty) > 0 {
-			h := s.dirty[0]
-			s.dirty[0] = nil
-			s.dirty = s.dirty[1:]
+		for i := 0; i < len(s.dirty); i++ { // it may become longer
+			h := s.dirty[i]
+			s.dirty[i] = nil
 			h.dirty = false
 			if !h.ended {
 				s.performOne(now, h)
 			}
 		}
-		s.dirty = nil
+		s.dirty = s.dirty[:0]
 		s.sendHeld(now)
 		if len(s.dirty) == 0 {
 			break
@@ -332,7 +343,7 @@ func (s *Shard) endIdle(now time.Time) {
 func (s *Shard) abandon() {
 	for id, q := range s.requests {
 		delete(s.requests, id)
-		q.fail(errStopping())
+		q.refuse(errStopping())
 	}
 }
 

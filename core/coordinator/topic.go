@@ -64,8 +64,13 @@ func (t Topic) Complete(asked model.NewTopic) model.NewTopic {
 // client and tool of Kafka's computes it: Java's hash of the group's ID.
 func PartitionOf(group string, partitions int) int32 {
 	var h int32
-	for _, unit := range utf16.Encode([]rune(group)) {
-		h = 31*h + int32(unit)
+	for _, r := range group {
+		if utf16.RuneLen(r) > 1 {
+			var high rune
+			high, r = utf16.EncodeRune(r)
+			h = 31*h + high
+		}
+		h = 31*h + r
 	}
 	if h < 0 {
 		h = -h

@@ -40,13 +40,55 @@ type queuedWrite struct {
 	bytes int
 }
 
-// appending is one batch of adjacent writes.
+// appending is one batch of adjacent writes. It is used again when its bytes are.
 type appending struct {
+	shard  *Shard
+	run    func(context.Context) // append, bound once
+	took   func(model.Appended)  // answered, bound once
 	hosted *hosted
 	gen    group.Generation
+	epoch  model.LeaderEpoch
 	writes []group.WriteID
+	ask    model.Append
+	data   []byte
 	done   bool
 	result model.Appended
+}
+
+// appendingsKept is how many appendings a shard keeps for use, and appendingBytes of how
+// many bytes one may be.
+const (
+	appendingsKept = 16
+	appendingBytes = 64 << 10
+)
+
+func (s *Shard) newAppending() *appending {
+	if n := len(s.idle); n > 0 {
+		a := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		return a
+	}
+	a := &appending{shard: s}
+	a.run, a.took = a.append, a.answered
+	return a
+}
+
+// putAppending keeps an appending for use, unless somebody may still look at its bytes.
+func (s *Shard) putAppending(a *appending) {
+	if !a.result.Spent || len(s.idle) == appendingsKept || cap(a.data) > appendingBytes {
+		return
+	}
+	*a = appending{shard: s, run: a.run, took: a.took, writes: a.writes[:0], data: a.data[:0]}
+	s.idle = append(s.idle, a)
+}
+
+// append appends the batch, where it may wait.
+func (a *appending) append(ctx context.Context) { a.shard.source.Append(ctx, a.ask, a.took) }
+
+// answered brings the answer to the shard.
+func (a *appending) answered(r model.Appended) {
+	a.result = r
+	a.shard.complete(Input{kind: inputAppended, append: a})
 }
 
 // add queues what a machine has asked for.
@@ -78,8 +120,7 @@ func (s *Shard) send(now time.Time, h *hosted) {
 		a, err := s.pack(h)
 		w.sent = append(w.sent, a)
 		if err != nil {
-			a.done, a.result = true, model.Appended{Err: err, Refused: true}
-			continue
+			a.done, a.result = true, model.Appended{Err: err, Refused: true, Spent: true}
 		}
 	}
 	s.tell(now, h)
@@ -102,13 +143,14 @@ func (s *Shard) sendHeld(now time.Time) {
 func (s *Shard) pack(h *hosted) (*appending, error) {
 	w := &h.writes
 	first := &w.queue[0]
-	a := &appending{hosted: h, gen: first.Gen}
-	b := batch.NewBuilder(batch.Options{Codec: s.cfg.Codec})
-	epoch := first.Epoch
+	a := s.newAppending()
+	a.hosted, a.gen, a.epoch = h, first.Gen, first.Epoch
+	b := s.builder
+	b.Reset()
 	var failed error
 	for len(w.queue) > 0 {
 		q := &w.queue[0]
-		if len(a.writes) > 0 && (q.Gen != a.gen || q.Epoch != epoch ||
+		if len(a.writes) > 0 && (q.Gen != a.gen || q.Epoch != a.epoch ||
 			recordbatch.HeaderBytes+b.Bytes()+q.bytes > s.batchBytes) {
 			break
 		}
@@ -119,16 +161,16 @@ func (s *Shard) pack(h *hosted) (*appending, error) {
 		}
 		a.writes = append(a.writes, q.ID)
 		w.queue[0] = queuedWrite{}
-		w.queue = w.queue[1:]
+		w.queue = dropFirst(w.queue)
 	}
 	if failed != nil {
 		return a, failed
 	}
 	if b.Len() == 0 {
-		a.done, a.result = true, model.Appended{}
+		a.done, a.result = true, model.Appended{Spent: true}
 		return a, nil
 	}
-	data, err := b.Batch()
+	data, err := b.AppendBatch(a.data[:0])
 	if err == nil && len(data) > s.batchBytes {
 		err = fmt.Errorf("a write of %d bytes to partition %d of %s, whose batches have at most %d (max.message.bytes): %w",
 			len(data), h.partition.Index, model.OffsetsTopic, s.batchBytes, model.ErrMessageTooLarge)
@@ -140,26 +182,27 @@ func (s *Shard) pack(h *hosted) (*appending, error) {
 	if err != nil {
 		return a, fmt.Errorf("build a batch: %w", err)
 	}
-	s.begin(h, a, model.Append{
-		Partition: h.partition, Batch: info, Data: data, Acks: model.AcksAll, Timeout: appendTimeout, LogAppendTime: -1, Under: &epoch,
-	})
-	return a, nil
-}
-
-// begin appends a batch.
-func (s *Shard) begin(h *hosted, a *appending, ask model.Append) {
+	a.data = data
+	a.ask = model.Append{
+		Partition: h.partition, Batch: info, Data: data, Acks: model.AcksAll, Timeout: appendTimeout, LogAppendTime: -1, Under: &a.epoch,
+	}
 	s.appends++
 	s.underway[h.partition]++
 	h.writes.sending++
-	s.exec.Ordered(s.index, func(ctx context.Context) {
-		s.source.Append(ctx, ask, func(r model.Appended) {
-			s.complete(Input{kind: inputAppended, append: a, result: r})
-		})
-	})
+	s.exec.Ordered(s.index, a.run)
+	return a, nil
+}
+
+// dropFirst takes the first of a queue, whose room is used again when it is empty.
+func dropFirst[T any](queue []T) []T {
+	if len(queue) > 1 {
+		return queue[1:]
+	}
+	return queue[:0]
 }
 
 // appended takes the answer to one batch.
-func (s *Shard) appended(now time.Time, a *appending, r model.Appended) {
+func (s *Shard) appended(now time.Time, a *appending) {
 	h := a.hosted
 	s.appends--
 	h.writes.sending--
@@ -169,7 +212,7 @@ func (s *Shard) appended(now time.Time, a *appending, r model.Appended) {
 			s.unpark(now, next)
 		}
 	}
-	a.done, a.result = true, r
+	a.done = true
 	if !h.ended {
 		s.tell(now, h)
 	}
@@ -184,14 +227,16 @@ func (s *Shard) tell(now time.Time, h *hosted) {
 	for len(w.sent) > 0 && w.sent[0].done {
 		a := w.sent[0]
 		w.sent[0] = nil
-		w.sent = w.sent[1:]
+		w.sent = dropFirst(w.sent)
 		if a.result.Err != nil && !a.result.Refused {
 			s.logOf(h).Warn("whether groups' records were written is not known; reading the log again", "err", a.result.Err)
 			s.again(now, h)
 			return
 		}
 		for _, id := range a.writes {
-			s.step(now, h, &group.Written{Gen: a.gen, ID: id, Err: a.result.Err})
+			s.written = group.Written{Gen: a.gen, ID: id, Err: a.result.Err}
+			s.step(now, h, &s.written)
 		}
+		s.putAppending(a)
 	}
 }

@@ -50,6 +50,7 @@ func (m *Machine) commitRecords(now time.Time, c *commitment, q *model.CommitOff
 	if q.Retention >= 0 {
 		expires = at + q.Retention.Milliseconds()
 	}
+	c.keys, c.values = slices.Grow(c.keys, len(q.Offsets)), slices.Grow(c.values, len(q.Offsets))
 	c.errs = m.noErrors(len(q.Offsets))
 	bad := false
 	for i := range q.Offsets {
