@@ -34,8 +34,8 @@ type histogram struct {
 	one series[prometheus.Observer]
 }
 
-// series are those of a metric with one label, which are found without a lock: most of
-// what is counted of each request is.
+// series are those of a metric with one label or none, which are found without a lock:
+// most of what is counted of each request is.
 type series[T any] struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[string]T] // is replaced, never changed
@@ -106,8 +106,8 @@ func (m *Metrics) Handler() http.Handler {
 
 func (m *Metrics) add(name string, n float64, values ...string) {
 	c := m.counters[name]
-	if len(values) == 1 {
-		if one, ok := c.one.of(values[0]); ok {
+	if len(values) <= 1 {
+		if one, ok := c.one.of(first(values)); ok {
 			one.Add(n)
 			return
 		}
@@ -115,9 +115,17 @@ func (m *Metrics) add(name string, n float64, values ...string) {
 	bound := m.labels.bound(name, values)
 	one := c.WithLabelValues(bound...)
 	one.Add(n)
-	if len(values) == 1 && bound[0] == values[0] {
-		c.one.add(values[0], one)
+	if len(values) <= 1 && first(bound) == first(values) {
+		c.one.add(first(values), one)
 	}
+}
+
+// first is the value of the only label, or "" where there is none.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
 }
 
 func (m *Metrics) set(name string, n float64, values ...string) {
@@ -130,8 +138,8 @@ func (m *Metrics) shift(name string, n float64, values ...string) {
 
 func (m *Metrics) observe(name string, n float64, values ...string) {
 	h := m.histograms[name]
-	if len(values) == 1 {
-		if one, ok := h.one.of(values[0]); ok {
+	if len(values) <= 1 {
+		if one, ok := h.one.of(first(values)); ok {
 			one.Observe(n)
 			return
 		}
@@ -139,8 +147,8 @@ func (m *Metrics) observe(name string, n float64, values ...string) {
 	bound := m.labels.bound(name, values)
 	one := h.WithLabelValues(bound...)
 	one.Observe(n)
-	if len(values) == 1 && bound[0] == values[0] {
-		h.one.add(values[0], one)
+	if len(values) <= 1 && first(bound) == first(values) {
+		h.one.add(first(values), one)
 	}
 }
 
