@@ -270,6 +270,37 @@ func TestRefusedTellingEndsTheHandle(t *testing.T) {
 }
 
 // A plugin that has heard nothing for long is felt: appends then wait for it.
+// An append that is written and waits for the plugin is in the file when that refuses
+// it: its outcome is unknown, and an opening finds it. Were it told as refused, its
+// offsets would be given to other records.
+func TestRefusedTellingLeavesTheOutcomeOpen(t *testing.T) {
+	for _, class := range []error{storage.ErrFull, storage.ErrRetry, storage.ErrInvalid, storage.ErrFenced} {
+		t.Run(class.Error(), func(t *testing.T) {
+			s := lend(t, filestore.Options{Told: func(req storage.AppendRequest) error {
+				if req.BaseOffset >= 20 {
+					return storage.Errorf(class, "not this one")
+				}
+				return nil
+			}})
+			h, leo := openLog(t, s, 0).Handle, int64(0)
+			for err := error(nil); err == nil; leo++ {
+				if _, err = appendWait(t.Context(), s, h, leo, 200, storage.SurvivesMachine); err == nil {
+					continue
+				}
+				if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, class) || leo < 20 {
+					t.Fatalf("append at %d: %v", leo, err)
+				}
+			}
+			if _, err := appendWait(t.Context(), s, h, leo-1, 200, storage.SurvivesMachine); !errors.Is(err, storage.ErrGone) {
+				t.Errorf("append behind it: %v", err)
+			}
+			if r := openLog(t, s, 0); r.LEO != leo {
+				t.Errorf("the log opens with LEO %d; %d were written", r.LEO, leo)
+			}
+		})
+	}
+}
+
 func TestPipelinedAppendsAcrossGrants(t *testing.T) {
 	s := lend(t, filestore.Options{OverAfter: 1, GrantBytes: 40 << 10, EndMark: 128})
 	h := openLog(t, s, 0).Handle

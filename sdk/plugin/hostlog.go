@@ -219,6 +219,9 @@ func (l *hostLog) heard(a answer, id uint64, batches int64, appended func(storag
 	}
 	l.pending.Add(-batches)
 	if appended != nil {
+		if a.err != nil { // an opening finds what it is of, whatever the plugin says: full, or not now
+			a.err = storage.Errorf(storage.ErrUnknown, "the plugin refused what was written in its file: %v", a.err)
+		}
 		appended(a.append, a.err)
 	}
 	if a.append.GrantOver {
