@@ -243,6 +243,9 @@ func (s *stepped) Now() time.Time { return s.now }
 func (s *stepped) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
 	panic("a stepped manager waits for nothing")
 }
+func (s *stepped) AfterFunc(time.Duration, func()) func() bool {
+	panic("a stepped manager waits for nothing")
+}
 func (s *stepped) Ordered(_ int, work func(context.Context)) { s.ordered = append(s.ordered, work) }
 func (s *stepped) Go(_ int, work func(context.Context)) {
 	s.others = append(s.others, work)

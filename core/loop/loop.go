@@ -30,11 +30,7 @@ type Loop[T any] struct {
 	box   *mailbox[T]
 	spare []T // room for the next burst
 
-	// The timer of Run: one that is set fires no later than the body's deadline, maybe
-	// earlier, since deadlines mostly move on.
-	fire   <-chan time.Time
-	stop   func() bool
-	firing time.Time
+	alarm alarm // of Run
 }
 
 // New makes a loop. A capacity of zero or less is MailboxCapacity. Nothing is
@@ -74,10 +70,13 @@ func (l *Loop[T]) Turn(now time.Time) {
 // is done or ctx ends, and returns nil or ctx's error. Nothing is taken
 // afterwards; what had been taken by then is given to the body in a last turn.
 func (l *Loop[T]) Run(ctx context.Context) error {
+	l.alarm.ring = l.box.nudge
+	release := context.AfterFunc(ctx, l.alarm.ring)
 	defer func() {
+		release()
+		l.alarm.clear()
 		l.box.close()
 		l.Turn(l.clock.Now())
-		l.disarm()
 	}()
 	for !l.body.Done() {
 		if err := ctx.Err(); err != nil {
@@ -89,45 +88,16 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when there is something to do.
+// wait returns when there is something to do. It waits for one thing, so that it costs
+// little: whatever happens beside an input nudges the mailbox.
 func (l *Loop[T]) wait(ctx context.Context) {
 	if !l.box.park() {
 		return
 	}
-	if !l.arm() {
+	at, ok := l.body.Deadline()
+	if ctx.Err() != nil || ok && !l.alarm.set(l.clock, at) { // before, so that no nudge is missed
 		l.box.unpark()
 		return
 	}
-	select {
-	case <-l.box.wake:
-		return
-	case <-l.fire:
-		l.fire = nil
-	case <-ctx.Done():
-	}
-	l.box.unpark()
-}
-
-// arm sees to it that fire receives no later than at the body's deadline, if there is
-// one. It reports false where that is over.
-func (l *Loop[T]) arm() bool {
-	at, ok := l.body.Deadline()
-	if !ok || l.fire != nil && !l.firing.After(at) {
-		return true
-	}
-	d := at.Sub(l.clock.Now())
-	if d <= 0 {
-		return false
-	}
-	l.disarm()
-	l.fire, l.stop = l.clock.NewTimer(d)
-	l.firing = at
-	return true
-}
-
-func (l *Loop[T]) disarm() {
-	if l.fire != nil {
-		l.stop()
-		l.fire = nil
-	}
+	<-l.box.wake
 }

@@ -102,7 +102,7 @@ func (b *mailbox[T]) park() bool {
 	return b.parked
 }
 
-// unpark is for one who was parked and has waited enough.
+// unpark is for one who is parked and does not wait.
 func (b *mailbox[T]) unpark() {
 	b.mu.Lock()
 	parked := b.parked
@@ -110,6 +110,17 @@ func (b *mailbox[T]) unpark() {
 	b.mu.Unlock()
 	if !parked {
 		<-b.wake // it has come, or is about to
+	}
+}
+
+// nudge wakes whoever is parked, though nothing has arrived.
+func (b *mailbox[T]) nudge() {
+	b.mu.Lock()
+	parked := b.parked
+	b.parked = false
+	b.mu.Unlock()
+	if parked {
+		b.wake <- struct{}{}
 	}
 }
 

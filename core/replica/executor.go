@@ -79,6 +79,7 @@ type laneQueue struct {
 	mu     sync.Mutex
 	queue  []func(context.Context)
 	parked bool // the runner waits
+	ending bool // it does not wait any more
 }
 
 func newLaneQueue() *laneQueue { return &laneQueue{wake: make(chan struct{}, 1)} }
@@ -86,6 +87,16 @@ func newLaneQueue() *laneQueue { return &laneQueue{wake: make(chan struct{}, 1)}
 func (q *laneQueue) put(work func(context.Context)) {
 	q.mu.Lock()
 	q.queue = append(q.queue, work)
+	q.wakeAndUnlock()
+}
+
+func (q *laneQueue) end() {
+	q.mu.Lock()
+	q.ending = true
+	q.wakeAndUnlock()
+}
+
+func (q *laneQueue) wakeAndUnlock() {
 	parked := q.parked
 	q.parked = false
 	q.mu.Unlock()
@@ -94,31 +105,34 @@ func (q *laneQueue) put(work func(context.Context)) {
 	}
 }
 
-// take gives all that is there, and takes room for what comes next.
-func (q *laneQueue) take(room []func(context.Context)) []func(context.Context) {
+// take gives all that is there, and takes room for what comes next. Where there is
+// nothing, the runner is to wait, unless it is to end.
+func (q *laneQueue) take(room []func(context.Context)) (all []func(context.Context), ending bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	got := q.queue
+	all = q.queue
 	q.queue = room[:0]
-	q.parked = len(got) == 0
-	return got
+	q.parked = len(all) == 0 && !q.ending
+	return all, q.ending
 }
 
 func (q *laneQueue) run(ctx context.Context) {
+	release := context.AfterFunc(ctx, q.end)
+	defer release()
 	var all []func(context.Context)
 	for {
-		all = q.take(all)
+		var ending bool
+		all, ending = q.take(all)
 		for i, work := range all {
 			all[i] = nil
 			work(ctx)
 		}
-		if len(all) > 0 {
-			continue
-		}
-		select {
-		case <-q.wake:
-		case <-ctx.Done():
+		switch {
+		case len(all) > 0:
+		case ending:
 			return
+		default:
+			<-q.wake
 		}
 	}
 }

@@ -63,6 +63,9 @@ func (c *steppedClock) Now() time.Time { return c.now }
 func (c *steppedClock) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
 	panic("a stepped manager waits for nothing")
 }
+func (c *steppedClock) AfterFunc(time.Duration, func()) func() bool {
+	panic("a stepped manager waits for nothing")
+}
 
 // stepped is a manager on one goroutine.
 type stepped struct {
