@@ -113,6 +113,60 @@ func TestTimersFireAtTheirTime(t *testing.T) {
 	})
 }
 
+// planner is a body whose deadline each input sets, in hours from the beginning.
+type planner struct {
+	begun time.Time
+	due   time.Time
+	fired []time.Duration
+	end   func()
+}
+
+func (p *planner) Step(now time.Time, burst []int) {
+	if !p.due.IsZero() && !p.due.After(now) {
+		p.fired = append(p.fired, now.Sub(p.begun))
+		p.due = time.Time{}
+	}
+	for _, hours := range burst {
+		if p.due = p.begun.Add(time.Duration(hours) * time.Hour); hours == 0 {
+			p.end()
+		}
+	}
+}
+func (p *planner) Deadline() (time.Time, bool) { return p.due, !p.due.IsZero() }
+func (p *planner) Done() bool                  { return false }
+
+// A deadline that moves on, or comes nearer, is met to the moment, whatever was set
+// before.
+func TestDeadlinesThatMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		body := &planner{begun: time.Now(), end: cancel}
+		l := New[int](body, System{}, 0)
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		at := func(hour, due int) {
+			time.Sleep(time.Until(body.begun.Add(time.Duration(hour) * time.Hour)))
+			if err := l.Post(ctx, due); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		at(0, 10) // is put off
+		at(1, 20) // comes nearer
+		at(2, 5)
+		at(6, 8)
+		at(7, 9)
+		at(30, 40)
+		at(41, 0)
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if want := []time.Duration{5 * time.Hour, 9 * time.Hour, 40 * time.Hour}; !slices.Equal(body.fired, want) {
+			t.Fatalf("met at %v, want %v", body.fired, want)
+		}
+	})
+}
+
 func TestNothingIsTakenAfterTheEnd(t *testing.T) {
 	body := &recorder{until: 1}
 	l := New[int](body, System{}, 4)
