@@ -127,9 +127,11 @@ func (p *planner) Step(now time.Time, burst []int) {
 		p.due = time.Time{}
 	}
 	for _, hours := range burst {
-		if p.due = p.begun.Add(time.Duration(hours) * time.Hour); hours == 0 {
+		if hours == 0 {
 			p.end()
+			continue
 		}
+		p.due = p.begun.Add(time.Duration(hours) * time.Hour)
 	}
 }
 func (p *planner) Deadline() (time.Time, bool) { return p.due, !p.due.IsZero() }
