@@ -27,7 +27,9 @@ type broker struct {
 	opts Options
 	img  *image.Image
 	disk *memstore.Disk
-	f    *faults
+	// pages are those of logs whose ends are lent to the broker; nil: none is.
+	pages pages
+	f     *faults
 
 	life    int // counts up at each start; work of an earlier life is dropped
 	manager *replica.Manager
@@ -58,6 +60,9 @@ type lane struct {
 
 func newBroker(w *world, opts Options, f *faults) (*broker, error) {
 	b := &broker{w: w, opts: opts, disk: &memstore.Disk{}, f: f}
+	if opts.Granted {
+		b.pages = make(pages)
+	}
 	records := []image.Record{
 		&image.ClusterRecord{Cluster: image.Cluster{ID: "sim", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}},
 		&image.BrokerRecord{ID: nodeID, Directories: []model.DirectoryID{directory}},
@@ -290,6 +295,7 @@ type plugin struct {
 	b             *broker
 	pending       int // calls that the executor has not run yet
 	alive         bool
+	lent          *granted // the store, when it lends the ends of logs
 }
 
 func (p *plugin) start() {
@@ -311,7 +317,11 @@ func (p *plugin) start() {
 	if err != nil {
 		panic("sim: the store does not open: " + err.Error())
 	}
-	p.Store = s
+	p.Store, p.lent = s, nil
+	if p.b.pages != nil {
+		p.lent = &granted{Store: s, w: p.b.w, report: p.b.f.report, pages: p.b.pages, logs: make(map[storage.Handle]*grantedLog)}
+		p.Store = p.lent
+	}
 }
 
 // die kills the process; what is under way fails, and so does every call until
@@ -319,6 +329,9 @@ func (p *plugin) start() {
 func (p *plugin) die() {
 	p.alive = false
 	p.b.disk.Kill()
+	if lent := p.lent; lent != nil {
+		p.b.w.after(p.b.w.between(0, 5*time.Millisecond), lent.revoke)
+	}
 }
 
 func (p *plugin) shutdown() bool { return p.Shutdown(context.Background()) == nil }

@@ -50,6 +50,7 @@ func GroupOptionsOf(seed uint64) Options {
 	c.Retention = w.between(2*time.Second, 5*time.Second)
 	c.ExpiryEvery = time.Second
 	c.CommitTimeout = w.between(200*time.Millisecond, time.Second)
+	o.Granted = w.chance(2)
 	return o
 }
 

@@ -5,7 +5,9 @@
 // are killed. In runs of their own there are groups of consumers too: the real
 // machines and manager of core/group and core/coordinator on those replicas, with
 // members that stall, vanish, leave and come back, under their old names too, and
-// offsets partitions whose leadership goes and returns.
+// offsets partitions whose leadership goes and returns. In every second run the store
+// lends the ends of logs (granted.go): what is appended is answered before the store
+// is told, and its process, the broker, or both die in between.
 //
 // One seed is one run, the same every time. Nothing in it waits, sleeps or
 // reads a real clock; whatever happens is an event of the world, in an order

@@ -100,6 +100,16 @@ var mutations = []mutation{
 		file: "sdk/storage/memstore/disklog.go",
 		old:  "damage == nil || b.LastOffset < l.durable {", new: "damage == nil || b.LastOffset >= 0 {",
 	},
+	{
+		name: "open a log without what was written and not told",
+		file: "core/sim/granted.go",
+		old:  "if g.pages[spec.ID] = untold; len(untold) == 0 {", new: "if g.pages[spec.ID] = untold; len(untold) >= 0 {",
+	},
+	{
+		name: "believe a store that refuses what is in its file",
+		file: "core/sim/granted.go",
+		old:  "if err != nil { // what it is of", new: "if err != nil && l.told < 0 { // what it is of",
+	},
 }
 
 // mutantSeeds is how many seeds a mutation has to survive to be missed.

@@ -26,12 +26,13 @@ const (
 // with the command that shows it.
 func TestSeeds(t *testing.T) {
 	total := runSeeds(t, *fromFlag, *seedsFlag, OptionsOf, judge, "TestOneSeed")
-	t.Logf("seeds=%d acked=%d reads=%d retried=%d lost_answers=%d broker_kills=%d plugin_deaths=%d power_losses=%d lost_batches=%d torn_writes=%d failed_operations=%d full_disks=%d trims=%d",
+	t.Logf("seeds=%d acked=%d reads=%d retried=%d lost_answers=%d broker_kills=%d plugin_deaths=%d power_losses=%d lost_batches=%d torn_writes=%d failed_operations=%d full_disks=%d trims=%d granted=%d found=%d",
 		*seedsFlag, total.Acked, total.Reads, total.Retried, total.LostAnswers, total.Kills, total.Deaths, total.PowerLosses,
-		total.Lost, total.Torn, total.Failed, total.Full, total.Trims)
+		total.Lost, total.Torn, total.Failed, total.Full, total.Trims, total.Granted, total.Found)
 	for name, got := range map[string]int{
 		"power losses": total.PowerLosses, "lost batches": total.Lost, "torn writes": total.Torn, "failed operations": total.Failed,
 		"full disks": total.Full, "trims": total.Trims, "lost answers": total.LostAnswers,
+		"granted appends": total.Granted, "appends found": total.Found,
 	} {
 		if uint64(got) < *seedsFlag/100 {
 			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
@@ -93,6 +94,8 @@ func add(total *Report, r Report) {
 	total.Kills += r.Kills
 	total.Deaths += r.Deaths
 	total.PowerLosses += r.PowerLosses
+	total.Granted += r.Granted
+	total.Found += r.Found
 	total.Lost += r.Lost
 	total.Torn += r.Torn
 	total.Failed += r.Failed

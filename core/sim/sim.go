@@ -29,6 +29,8 @@ type Options struct {
 	Faulty         time.Duration
 	Calm           time.Duration // the longest pause between two misfortunes
 	FaultOneIn     int           // operations of the store fail, or a few more: while faults are on
+	// Granted: the store lends the ends of logs to the broker.
+	Granted bool
 
 	// Groups is how many groups of consumers there are; 0: none, and what follows
 	// does not matter.
@@ -56,6 +58,8 @@ type Report struct {
 	Full        int // times that the disk filled
 	Trims       int
 	Reads       int // records
+	Granted     int // appends that the broker wrote itself
+	Found       int // of them, those that an opening found, the store not having been told
 
 	Rebalances int
 	Commits    int // offsets, by acknowledgement
@@ -110,6 +114,7 @@ func OptionsOf(seed uint64) Options {
 	if w.chance(4) {
 		o.RetentionBytes = int64(500 + w.rand.IntN(5000))
 	}
+	o.Granted = w.chance(2)
 	return o
 }
 

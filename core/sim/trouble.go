@@ -103,6 +103,7 @@ func (s *simulation) losePower() {
 	s.w.note("power is lost")
 	s.broker.kill()
 	lost, torn := s.broker.disk.LosePower(s.w.rand.Uint64())
+	clear(s.broker.pages)
 	s.report.Lost += lost
 	s.report.Torn += torn
 	s.w.note("%d batches are lost, %d torn", lost, torn)

@@ -34,8 +34,8 @@ import (
 //     sides, and keeps a flush from noting that nothing is left to be synced.
 //   - The store ends a grant by answering an Append under it with
 //     AppendResult.GrantOver: what was written before the host heard of it is
-//     still good. An error as the answer to such an Append is one of a log that is
-//     to be opened again.
+//     still good. An error as the answer to such an Append, of whatever class, leaves
+//     open what is in the log: it is to be opened again, which finds what was written.
 //   - Open finds every whole batch that was written under a grant of the log,
 //     told or not, also one of an earlier life of the store's process.
 //
