@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
@@ -144,10 +142,7 @@ func testPausedPluginLeavesOutcomesUnknown(t *testing.T, by plugin.Carrier) {
 	if err := syscall.Kill(p.Pid(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// All of its threads stand still when this returns.
-	if err := unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
-		t.Fatal(err)
-	}
+	awaitStopped(t, p.Pid())
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	results := make(chan error, 3)
