@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"runtime"
 	"time"
 )
 
@@ -100,4 +101,7 @@ func (l *Loop[T]) wait(ctx context.Context) {
 		return
 	}
 	<-l.box.wake
+	// Whoever woke the loop is about to wait, and the loop would run next, for one input
+	// at a time. Let those run first who can: the burst becomes what they all bring.
+	runtime.Gosched()
 }
