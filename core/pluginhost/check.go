@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/plugin/plugintest"
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/storagetest"
@@ -49,16 +50,30 @@ func (h *Host) Check(ctx context.Context, target string, settings []byte, opt st
 	}
 	defer func() { _ = os.RemoveAll(root) }() // a leftover in the temporary directory harms nobody
 	cases := 0
-	report := storagetest.Run(ctx, plugintest.Binary(plugintest.BinaryConfig{
-		Name:   target,
-		Launch: launch,
-		Fresh: func() (storage.Config, error) {
-			cases++
-			name := "case-" + strconv.Itoa(cases)
-			return freshConfig(text, name, filepath.Join(root, name))
-		},
-	}), opt)
+	fresh := func() (storage.Config, error) {
+		cases++
+		name := "case-" + strconv.Itoa(cases)
+		return freshConfig(text, name, filepath.Join(root, name))
+	}
+	run := func(carrier plugin.Carrier, lent bool) storagetest.Report {
+		launch.Carrier = carrier
+		opt := opt
+		opt.Filter = only(opt.Filter, lent)
+		return storagetest.Run(ctx, plugintest.Binary(plugintest.BinaryConfig{Name: target, Launch: launch, Fresh: fresh}), opt)
+	}
+	report := run(plugin.CarrierFiles, false)
+	// What a store lends is the kit's own to use, in the cases that are about it.
+	report.Results = append(report.Results, run(plugin.CarrierLent, true).Results...)
 	return report, nil
+}
+
+// only limits filter, which may be nil, to cases about what is lent, or to the others.
+func only(filter func(name string) bool, lent bool) func(name string) bool {
+	about := map[string]bool{}
+	for _, c := range storagetest.Cases() {
+		about[c.Name] = c.Offers != storagetest.Offers{}
+	}
+	return func(name string) bool { return about[name] == lent && (filter == nil || filter(name)) }
 }
 
 // freshConfig makes a configuration that names an empty place.

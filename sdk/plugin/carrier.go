@@ -16,10 +16,13 @@ const (
 	CarrierSocket
 	// CarrierGRPC is gRPC alone.
 	CarrierGRPC
+	// CarrierLent is the fast lane, and what the plugin lends is the caller's to use
+	// (Store.Files): so the conformance kit is itself the host.
+	CarrierLent
 )
 
 // carriers is all of them, by name.
-func carriers() [3]string { return [...]string{"files", "socket", "grpc"} }
+func carriers() [4]string { return [...]string{"files", "socket", "grpc", "lent"} }
 
 // String names the carrier.
 func (c Carrier) String() string {

@@ -10,11 +10,13 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// Capabilities implements storage.Store. Grants and leases are not for others: see
-// Files.
+// Capabilities implements storage.Store. Grants and leases are for others with
+// CarrierLent alone: see Files.
 func (s *Store) Capabilities() storage.Capabilities {
 	c := s.capabilities
-	c.Grants, c.Leases = false, false
+	if s.carrier != CarrierLent {
+		c.Grants, c.Leases = false, false
+	}
 	return c
 }
 
@@ -64,6 +66,10 @@ func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func
 		done(storage.AppendResult{}, err)
 		return
 	}
+	if req.Granted != 0 && len(req.Data) > 0 {
+		done(storage.AppendResult{}, storage.Errorf(storage.ErrInvalid, "an append under a grant carries data"))
+		return
+	}
 	c := s.newAppend(ctx, req, done)
 	if s.files != nil {
 		if log := s.files.log(req.Handle); log != nil {
@@ -78,6 +84,9 @@ func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func
 func (s *Store) newAppend(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) *call {
 	c := s.lane.newAppend()
 	c.req.head = head{kind: kindAppend, handle: req.Handle}
+	if req.Granted != 0 && s.carrier == CarrierLent {
+		c.req.kind = kindTold
+	}
 	c.req.append = req
 	c.cost = int64(bytesOf(req.Data))
 	c.appended = done
@@ -471,5 +480,10 @@ func (s *Store) Usage(ctx context.Context) (storage.Usage, error) {
 }
 
 // Files implements storage.Store: there are none, since this Store uses the
-// plugin's by itself.
-func (s *Store) Files() storage.Files { return nil }
+// plugin's by itself, but with CarrierLent.
+func (s *Store) Files() storage.Files {
+	if c := s.Capabilities(); c.Grants || c.Leases {
+		return lentFiles{s}
+	}
+	return nil
+}

@@ -108,6 +108,11 @@ func TestKitWithReferenceFiles(t *testing.T) {
 	runKit(t, plugintest.By(plugin.CarrierFiles, storagetest.Files(t.TempDir(), memstore.Options{})), nil)
 }
 
+// TestKitAsTheHost runs it with the kit as the host of what is lent, over the lane.
+func TestKitAsTheHost(t *testing.T) {
+	runKit(t, plugintest.By(plugin.CarrierLent, storagetest.Files(t.TempDir(), memstore.Options{})), nil)
+}
+
 // The store that lends files keeps the contract itself, but that it believes its
 // host.
 func TestKitOfTheFileStore(t *testing.T) {
