@@ -106,7 +106,9 @@ func TestKillLent(t *testing.T) {
 		t.Run(policy, func(t *testing.T) { killLent(t, carrierAuto, policy) })
 	}
 	for _, carrier := range []string{carrierSocket, carrierGRPC} {
-		t.Run("interval/"+carrier, func(t *testing.T) { killLent(t, carrier, "interval") })
+		if full() { // TestKill has them too
+			t.Run("interval/"+carrier, func(t *testing.T) { killLent(t, carrier, "interval") })
+		}
 	}
 }
 
