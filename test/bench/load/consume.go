@@ -29,6 +29,7 @@ type Consume struct {
 	Ends      []int64 // of each partition: it is read up to there
 	Consumers int
 	For       time.Duration // at least; what was begun is read to its end
+	Ready     func() error  // as in Produce
 }
 
 // Run connects all, lets them go at once, and waits until each has read its partitions
@@ -54,6 +55,9 @@ func (l Consume) Run(ctx context.Context) (Result, error) {
 		mu    sync.Mutex
 		total Result
 	)
+	if err := ready(l.Ready); err != nil {
+		return total, err
+	}
 	begun := time.Now()
 	for i, c := range conns {
 		g.Go(func() error {

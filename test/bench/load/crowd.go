@@ -21,6 +21,7 @@ type Crowd struct {
 	Every        time.Duration
 	Batch        []byte // of one record
 	For          time.Duration
+	Ready        func() error // as in Produce
 	// AtEnd is called while all are still connected; or nil.
 	AtEnd func() error
 }
@@ -80,6 +81,9 @@ func (l Crowd) run(ctx context.Context, producers []*producer) (Result, error) {
 		mu    sync.Mutex
 		total Result
 	)
+	if err := ready(l.Ready); err != nil {
+		return total, err
+	}
 	begun := time.Now()
 	for i, p := range producers {
 		g.Go(func() error {

@@ -22,6 +22,7 @@ type EndToEnd struct {
 	PerSecond  int
 	ValueBytes int
 	For        time.Duration
+	Ready      func() error // as in Produce
 }
 
 // late is how long the last records are waited for.
@@ -53,6 +54,9 @@ func (l EndToEnd) Run(ctx context.Context) (Result, error) {
 		consumer.Close()
 	})
 	defer stop()
+	if err := ready(l.Ready); err != nil {
+		return Result{}, err
+	}
 	var r Result
 	begun := time.Now()
 	g.Go(func() error { return l.send(ctx, p, stamped, begun, total) })

@@ -31,6 +31,7 @@ type FranzProduce struct {
 	// As in Produce.
 	For      time.Duration
 	BytesMax int64
+	Ready    func() error
 }
 
 // Run produces, and waits until all is acknowledged.
@@ -58,6 +59,9 @@ func (l FranzProduce) Run(ctx context.Context) (Result, error) {
 			return
 		}
 		acked.Add(1)
+	}
+	if err := ready(l.Ready); err != nil {
+		return Result{}, err
 	}
 	begun := time.Now()
 	var (

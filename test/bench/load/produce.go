@@ -26,6 +26,8 @@ type Produce struct {
 	BytesMax int64
 	// Latencies are kept.
 	Latencies bool
+	// Ready is called when all are connected, before the time runs; or nil.
+	Ready func() error
 }
 
 // Run connects all, lets them go at once, and waits until all is answered.
@@ -59,6 +61,9 @@ func (l Produce) Run(ctx context.Context) (Result, error) {
 		total Result
 		sent  atomic.Int64
 	)
+	if err := ready(l.Ready); err != nil {
+		return total, err
+	}
 	begun := time.Now()
 	for _, p := range producers {
 		g.Go(func() error {
@@ -104,4 +109,11 @@ func (l Produce) one(p *producer, begun time.Time, sent *atomic.Int64) (Result, 
 		}
 		r.Requests, r.Records, r.Bytes = r.Requests+1, r.Records+int64(l.Records), r.Bytes+int64(len(l.Batch))
 	}
+}
+
+func ready(f func() error) error {
+	if f == nil {
+		return nil
+	}
+	return f()
 }

@@ -257,7 +257,7 @@ func crowdRow(o options) row {
 		},
 		run: func(ctx context.Context, s *side) (m measured, err error) {
 			m.Result, err = load.Crowd{
-				Addr: s.Addr, Topic: s.topic, Idle: idleConnections, Active: activeConnections, Every: activeEvery, Batch: batch, For: 3 * o.round,
+				Addr: s.Addr, Topic: s.topic, Idle: idleConnections, Active: activeConnections, Every: activeEvery, Batch: batch, For: 3 * o.round, Ready: s.begin,
 				AtEnd: func() error {
 					use, err := s.Usage()
 					m.rss, m.added = use.RSS, use.RSS-s.idle

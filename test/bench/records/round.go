@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/peer"
@@ -165,14 +166,14 @@ func (b *bench) tell(r *row, s *side, what string, d disturbed) {
 	if s.label != "" {
 		name = s.label
 	}
-	b.logf("%s: %s %s: %s (%.1f s; processors used by others %.2f, by other machines %.2f, by a JVM's compiler %.2f)",
-		r.name, name, what, strings.Join(text, "; "), d.Elapsed.Seconds(), d.others, d.stolen, d.compiling)
+	b.logf("%s: %s %s: %s (%.1f s; processors used by the server %.2f, the client %.2f, others %.2f, other machines %.2f, a JVM's compiler %.2f)",
+		r.name, name, what, strings.Join(text, "; "), d.Elapsed.Seconds(), d.server, d.client, d.others, d.stolen, d.compiling)
 }
 
 // disturbed is a round with what went on beside it, in processors.
 type disturbed struct {
 	measured
-	others, stolen, compiling float64
+	server, client, others, stolen, compiling float64
 }
 
 func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err error) {
@@ -184,6 +185,10 @@ func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err er
 	from, err := look(s)
 	if err != nil {
 		return d, err
+	}
+	s.begin = func() (err error) {
+		from, err = look(s)
+		return err
 	}
 	if d.measured, err = r.run(ctx, s); err != nil {
 		return d, err
@@ -197,7 +202,8 @@ func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err er
 		d.rss = to.usage.RSS
 	}
 	d.others, d.stolen = peer.Others(from.moment, to.moment, os.Getpid()), peer.Stolen(from.moment, to.moment)
-	d.compiling = (to.compiling - from.compiling).Seconds() / to.at.Sub(from.at).Seconds()
+	took := to.at.Sub(from.at).Seconds()
+	d.server, d.client, d.compiling = d.cpu.Seconds()/took, (to.own-from.own).Seconds()/took, (to.compiling-from.compiling).Seconds()/took
 	if r.after != nil {
 		return d, r.after(ctx, s)
 	}
@@ -208,12 +214,18 @@ func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err er
 type seen struct {
 	at        time.Time
 	moment    peer.Moment
+	own       time.Duration // of this process
 	usage     peer.Usage
 	compiling time.Duration
 }
 
 func look(s *side) (l seen, err error) {
 	l.at = time.Now()
+	var own syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
+		return l, err
+	}
+	l.own = time.Duration(own.Utime.Nano() + own.Stime.Nano())
 	if l.moment, err = peer.Now(); err != nil || !s.Running() {
 		return l, err
 	}

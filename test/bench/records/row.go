@@ -27,8 +27,6 @@ type row struct {
 	fresh bool
 	// cold rows are about a server that has just started: no JVM is waited for.
 	cold bool
-	// extra rows run only when they are named.
-	extra bool
 
 	// once is before the first round of a side, last after the last one of all; before and
 	// after are of each round. None of them is measured, and all but run may be nil.
@@ -55,6 +53,8 @@ type side struct {
 	ends  []int64
 	idle  int64  // RSS before the load, of rows about memory
 	image string // folder of data that each round begins with
+	// begin is called by a round once it is prepared: what it measures begins here.
+	begin func() error
 
 	values [][]float64 // of each metric, in each counted round
 }

@@ -83,7 +83,7 @@ func produceRow(o options, client string, valueBytes int, codec load.Codec, side
 		}
 		r.run = func(ctx context.Context, s *side) (measured, error) {
 			res, err := load.Produce{
-				Addr: s.Addr, Topic: s.topic, Producers: o.producers, InFlight: o.inFlight,
+				Addr: s.Addr, Topic: s.topic, Producers: o.producers, InFlight: o.inFlight, Ready: s.begin,
 				Batch: batch, Records: records, For: o.round, BytesMax: o.volume,
 			}.Run(ctx)
 			return measured{Result: res}, err
@@ -91,7 +91,7 @@ func produceRow(o options, client string, valueBytes int, codec load.Codec, side
 	case franz:
 		values := load.Values(franzValues, valueBytes)
 		r.run = func(ctx context.Context, s *side) (measured, error) {
-			res, err := load.FranzProduce{Addr: s.Addr, Topic: s.topic, Values: values, Codec: codec, For: o.round, BytesMax: o.volume}.Run(ctx)
+			res, err := load.FranzProduce{Addr: s.Addr, Topic: s.topic, Ready: s.begin, Values: values, Codec: codec, For: o.round, BytesMax: o.volume}.Run(ctx)
 			return measured{Result: res}, err
 		}
 	}
@@ -119,7 +119,7 @@ func consumeRow(o options, client string, valueBytes int, codec load.Codec, side
 			m.Result, err = load.FranzConsume{Addr: s.Addr, Topic: s.topic, Ends: s.ends, For: o.round}.Run(ctx)
 			return m, err
 		}
-		m.Result, err = load.Consume{Addr: s.Addr, Topic: s.topic, Ends: s.ends, Consumers: o.consumers, For: o.round}.Run(ctx)
+		m.Result, err = load.Consume{Addr: s.Addr, Topic: s.topic, Ends: s.ends, Consumers: o.consumers, For: o.round, Ready: s.begin}.Run(ctx)
 		return m, err
 	}
 	return r, nil
@@ -151,7 +151,7 @@ func singleRow(o options, name string, producers, valueBytes int, durability str
 		last:    dropTopic,
 		run: func(ctx context.Context, s *side) (measured, error) {
 			res, err := load.Produce{
-				Addr: s.Addr, Topic: s.topic, Producers: producers, InFlight: 1, Batch: batch, Records: 1, For: o.round, Latencies: true,
+				Addr: s.Addr, Topic: s.topic, Producers: producers, InFlight: 1, Ready: s.begin, Batch: batch, Records: 1, For: o.round, Latencies: true,
 			}.Run(ctx)
 			return measured{Result: res}, err
 		},
@@ -173,7 +173,7 @@ func endToEndRow(o options) row {
 		once:    newTopic,
 		last:    dropTopic,
 		run: func(ctx context.Context, s *side) (measured, error) {
-			res, err := load.EndToEnd{Addr: s.Addr, Topic: s.topic, PerSecond: perSecond, ValueBytes: small, For: 2 * o.round}.Run(ctx)
+			res, err := load.EndToEnd{Addr: s.Addr, Topic: s.topic, Ready: s.begin, PerSecond: perSecond, ValueBytes: small, For: 2 * o.round}.Run(ctx)
 			return measured{Result: res}, err
 		},
 	}
