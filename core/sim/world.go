@@ -43,7 +43,9 @@ func (w *world) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
 }
 
 // AfterFunc implements loop.Clock, likewise.
-func (w *world) AfterFunc(time.Duration, func()) func() bool { panic("sim: somebody waits on the only goroutine") }
+func (w *world) AfterFunc(time.Duration, func()) func() bool {
+	panic("sim: somebody waits on the only goroutine")
+}
 
 // after schedules do.
 func (w *world) after(d time.Duration, do func()) { w.at(w.now.Add(d), do) }

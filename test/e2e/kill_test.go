@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -102,7 +106,7 @@ func killLoop(t *testing.T, carrier, victim string, load loader, policy string) 
 }
 
 // signalPlugins sends a signal to the broker's plugins, of which there must be
-// one.
+// one. Those that are to stop have stopped when it returns.
 func signalPlugins(t *testing.T, b *broker, sig syscall.Signal) {
 	t.Helper()
 	pids := b.plugins()
@@ -112,6 +116,36 @@ func signalPlugins(t *testing.T, b *broker, sig syscall.Signal) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, sig) // fails where it is gone
 	}
+	if sig != syscall.SIGSTOP {
+		return
+	}
+	for _, pid := range pids {
+		if err := eventually(testContext(t, startTimeout), func() error { return stopped(pid) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stopped is nil when no thread of a process runs: on a busy machine each of them goes
+// on for a while after the signal.
+func stopped(pid int) error {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return fmt.Errorf("look for the threads of process %d: %w", pid, err)
+	}
+	if len(threads) == 0 {
+		return fmt.Errorf("process %d is gone", pid)
+	}
+	for _, name := range threads {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); fields[0] != "T" {
+			return fmt.Errorf("a thread of process %d is in state %s", pid, fields[0])
+		}
+	}
+	return nil
 }
 
 // waitAcked waits until n more records have been acknowledged.
