@@ -160,8 +160,8 @@ func (c *fetch) wait(ctx context.Context, deadline time.Time) bool {
 	if c.retry {
 		left = min(left, retryEvery)
 	}
-	fire, stop := c.watcher.after(c.m.deps.Clock, left)
-	defer stop()
+	fire := c.watcher.after(c.m.deps.Clock, left)
+	defer c.watcher.disarm()
 	select {
 	case <-c.watcher.wake:
 		return true

@@ -173,8 +173,11 @@ func (c *fetch) askStore(ctx context.Context, r *reading, buf []byte) {
 // copied into one that is smaller. It returns the records and what they take of memory.
 func (c *fetch) keep(buf, data []byte) ([]byte, int) {
 	buffers := c.m.deps.Buffers
-	inside := len(data) > 0 && unsafe.SliceData(data) == unsafe.SliceData(buf)
+	inside := unsafe.SliceData(data) == unsafe.SliceData(buf)
 	switch {
+	case len(data) == 0:
+		buffers.Put(buf)
+		return nil, 0
 	case !inside: // the store has passed it over
 		buffers.Put(buf)
 		return data, cap(data)

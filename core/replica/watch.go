@@ -16,6 +16,7 @@ type watcher struct {
 	// taken from it, also twice, but never forgotten: who is woken looks.
 	missing atomic.Int64
 	timer   *time.Timer // the machine's
+	stop    func() bool // of another clock's timer
 }
 
 func newWatcher() *watcher {
@@ -41,17 +42,28 @@ func (w *watcher) arm(missing int) {
 	}
 }
 
-// after gives a channel that receives after d, and what releases it.
-func (w *watcher) after(clock loop.Clock, d time.Duration) (<-chan time.Time, func() bool) {
-	if _, own := clock.(loop.System); !own {
-		return clock.NewTimer(d)
+// after gives a channel that receives after d, until disarm.
+func (w *watcher) after(clock loop.Clock, d time.Duration) (fire <-chan time.Time) {
+	if _, machines := clock.(loop.System); !machines {
+		fire, w.stop = clock.NewTimer(d)
+		return fire
 	}
 	if w.timer == nil {
 		w.timer = time.NewTimer(d)
 	} else {
 		w.timer.Reset(d)
 	}
-	return w.timer.C, w.timer.Stop
+	return w.timer.C
+}
+
+// disarm ends what after began.
+func (w *watcher) disarm() {
+	if w.stop != nil {
+		w.stop()
+		w.stop = nil
+		return
+	}
+	w.timer.Stop()
 }
 
 // watch is a watcher's place with one replica. Its fields are guarded by the lock of
