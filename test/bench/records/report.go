@@ -25,10 +25,10 @@ func (r *report) add(w *row, sides []*side) {
 		if i == 0 {
 			title, class = w.title, w.durability
 		}
-		first := spreadOf(sides[0].values[i]).text(number)
+		first := spreadOf(sides[0].values[i]).text(digits)
 		second, ratio := "", ""
 		if len(sides) > 1 {
-			second = spreadOf(sides[1].values[i]).text(number)
+			second = spreadOf(sides[1].values[i]).text(digits)
 			if sides[1].label != "" {
 				second = sides[1].label + ": " + second
 			}

@@ -160,7 +160,7 @@ func (b *bench) counted(ctx context.Context, r *row, s *side, n int) error {
 func (b *bench) tell(r *row, s *side, what string, d disturbed) {
 	var text []string
 	for _, m := range r.metrics {
-		text = append(text, number(m.of(d.measured))+" "+m.name)
+		text = append(text, digits(m.of(d.measured))+" "+m.name)
 	}
 	name := string(s.role)
 	if s.label != "" {
@@ -214,18 +214,20 @@ func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err er
 type seen struct {
 	at        time.Time
 	moment    peer.Moment
-	own       time.Duration // of this process
+	own       time.Duration // of this process and programs that it waited for
 	usage     peer.Usage
 	compiling time.Duration
 }
 
 func look(s *side) (l seen, err error) {
 	l.at = time.Now()
-	var own syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
-		return l, err
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var own syscall.Rusage
+		if err := syscall.Getrusage(who, &own); err != nil {
+			return l, err
+		}
+		l.own += time.Duration(own.Utime.Nano() + own.Stime.Nano())
 	}
-	l.own = time.Duration(own.Utime.Nano() + own.Stime.Nano())
 	if l.moment, err = peer.Now(); err != nil || !s.Running() {
 		return l, err
 	}

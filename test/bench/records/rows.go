@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/load"
@@ -21,123 +22,57 @@ const (
 )
 
 // rows are all that there are, in the order in which they run.
-func rows(o options) ([]row, error) {
-	var out []row
-	for _, bytes := range []int{small, large} {
-		for _, client := range o.clients {
-			r, err := produceRow(o, client, bytes, load.None, both(partitions))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, r)
-		}
+func rows(o options, p *load.Programs) ([]row, error) {
+	produce, consume, err := fullRows(o, p)
+	if err != nil {
+		return nil, err
 	}
-	out = append(out,
-		singleRow(o, "single-64", 64, small, pageCache, both(partitions)),
-		singleRow(o, "single-1000", manyProducers, small, pageCache, both(partitions)))
-	for _, bytes := range []int{small, large} {
-		for _, client := range o.clients {
-			r, err := consumeRow(o, client, bytes, load.None, both(partitions))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, r)
-		}
+	process, err := processRows(o, p)
+	if err != nil {
+		return nil, err
 	}
 	many := singleRow(o, "partitions-1000", manyProducers, large, pageCache, []sideSpec{
 		{role: brokerd, partitions: manyPartitions}, {role: brokerd, label: "6 partitions", partitions: partitions}})
 	many.title = "1,000 partitions beside 6: " + many.title
-	out = append(out,
+	return slices.Concat(produce, []row{
+		singleRow(o, "single-64", 64, small, pageCache, both(partitions)),
+		singleRow(o, "single-1000", manyProducers, small, pageCache, both(partitions)),
+	}, consume, []row{
 		syncRow(o, "sync", both(1)),
 		endToEndRow(o),
 		singleRow(o, "fsync", 64, small, synced, []sideSpec{
 			{role: always, partitions: partitions},
 			{role: kafka, label: "flush.messages=1", partitions: partitions, settings: []string{"flush.messages", "1"}},
 		}),
-		many, memoryRow(o), crowdRow(o), emptyRow(), killRow(o))
-	process, err := processRows(o)
-	if err != nil {
-		return nil, err
+		many, memoryRow(o), crowdRow(o), emptyRow(), killRow(o),
+	}, process), nil
+}
+
+// fullRows are those of every client, size, codec and number of partitions that was asked for.
+func fullRows(o options, p *load.Programs) (produce, consume []row, err error) {
+	for _, bytes := range []int{small, large} {
+		for _, n := range o.partitions {
+			for _, codec := range o.codecs {
+				for _, client := range o.clients {
+					f := full{client: client, valueBytes: bytes, codec: codec, partitions: n}
+					r, err := f.produceRow(o, p, both(n))
+					if err != nil {
+						return nil, nil, err
+					}
+					produce = append(produce, r)
+					if r, err = f.consumeRow(o, p, both(n)); err != nil {
+						return nil, nil, err
+					}
+					consume = append(consume, r)
+				}
+			}
+		}
 	}
-	return append(out, process...), nil
+	return produce, consume, nil
 }
 
 func both(partitions int) []sideSpec {
 	return []sideSpec{{role: brokerd, partitions: partitions}, {role: kafka, partitions: partitions}}
-}
-
-func produceRow(o options, client string, valueBytes int, codec load.Codec, sides []sideSpec) (row, error) {
-	r := row{
-		name:       fmt.Sprintf("produce-%s-%s", size(valueBytes, ""), client),
-		title:      fmt.Sprintf("produce %s in batches of 1 MB, %s", size(valueBytes, " "), client),
-		durability: pageCache, sides: sides,
-		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
-		before:  newTopic,
-		after:   dropTopic,
-	}
-	switch client {
-	case raw:
-		batch, records, err := load.FullBatch(time.Now(), valueBytes, load.BatchBytesMax, codec)
-		if err != nil {
-			return row{}, err
-		}
-		r.run = func(ctx context.Context, s *side) (measured, error) {
-			res, err := load.Produce{
-				Addr: s.Addr, Topic: s.topic, Producers: o.producers, InFlight: o.inFlight, Ready: s.begin,
-				Batch: batch, Records: records, For: o.round, BytesMax: o.volume,
-			}.Run(ctx)
-			return measured{Result: res}, err
-		}
-	case franz:
-		values := load.Values(franzValues, valueBytes)
-		r.run = func(ctx context.Context, s *side) (measured, error) {
-			res, err := load.FranzProduce{Addr: s.Addr, Topic: s.topic, Ready: s.begin, Values: values, Codec: codec, For: o.round, BytesMax: o.volume}.Run(ctx)
-			return measured{Result: res}, err
-		}
-	}
-	return r, nil
-}
-
-// franzValues are so many different ones.
-const franzValues = 1024
-
-func consumeRow(o options, client string, valueBytes int, codec load.Codec, sides []sideSpec) (row, error) {
-	batch, records, err := load.FullBatch(time.Now(), valueBytes, load.BatchBytesMax, codec)
-	if err != nil {
-		return row{}, err
-	}
-	r := row{
-		name:       fmt.Sprintf("consume-%s-%s", size(valueBytes, ""), client),
-		title:      fmt.Sprintf("consume %s from the start, in batches of 1 MB, %s", size(valueBytes, " "), client),
-		durability: pageCache, sides: sides,
-		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
-		once:    func(ctx context.Context, _ *bench, s *side) error { return fill(ctx, o, s, batch, records) },
-		last:    dropTopic,
-	}
-	r.run = func(ctx context.Context, s *side) (m measured, err error) {
-		if client == franz {
-			m.Result, err = load.FranzConsume{Addr: s.Addr, Topic: s.topic, Ends: s.ends, For: o.round}.Run(ctx)
-			return m, err
-		}
-		m.Result, err = load.Consume{Addr: s.Addr, Topic: s.topic, Ends: s.ends, Consumers: o.consumers, For: o.round, Ready: s.begin}.Run(ctx)
-		return m, err
-	}
-	return r, nil
-}
-
-// fill makes a topic and produces what is to be consumed.
-func fill(ctx context.Context, o options, s *side, batch []byte, records int) error {
-	if err := s.makeTopic(ctx); err != nil {
-		return err
-	}
-	_, err := load.Produce{
-		Addr: s.Addr, Topic: s.topic, Producers: s.partitions, InFlight: 1, Batch: batch, Records: records, BytesMax: o.volume,
-	}.Run(ctx)
-	if err != nil {
-		return fmt.Errorf("fill the topic: %w", err)
-	}
-	s.ends, err = s.conn.EndOffsets(s.topic)
-	return err
 }
 
 func singleRow(o options, name string, producers, valueBytes int, durability string, sides []sideSpec) row {
@@ -180,15 +115,16 @@ func endToEndRow(o options) row {
 }
 
 // processRows compare the store as a process with the same store in the broker's own.
-func processRows(o options) ([]row, error) {
+func processRows(o options, p *load.Programs) ([]row, error) {
 	sides := func(partitions int) []sideSpec {
 		return []sideSpec{{role: brokerd, partitions: partitions}, {role: inside, label: "in process", partitions: partitions}}
 	}
-	produce, err := produceRow(o, raw, large, load.None, sides(partitions))
+	f := full{client: raw, valueBytes: large, codec: load.None, partitions: partitions}
+	produce, err := f.produceRow(o, p, sides(partitions))
 	if err != nil {
 		return nil, err
 	}
-	consume, err := consumeRow(o, raw, large, load.None, sides(partitions))
+	consume, err := f.consumeRow(o, p, sides(partitions))
 	if err != nil {
 		return nil, err
 	}

@@ -55,8 +55,8 @@ func (s spread) text(form func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", form(s.median), form(s.least), form(s.most))
 }
 
-// number has three digits that count, and its thousands apart.
-func number(v float64) string {
+// digits has three digits that count, and its thousands apart.
+func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1000:
 		return thousands(int64(math.Round(v)))
