@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,6 +226,7 @@ func (k *waker) run(ctx context.Context) {
 		k.mu.Unlock()
 		for _, r := range all {
 			for r.wakeSome() {
+				runtime.Gosched() // appends need not wait until all of them have run
 			}
 		}
 		if len(all) > 0 {
