@@ -107,14 +107,14 @@ func TestStoreKilledUnderLoadLosesNothing(t *testing.T) { // FR-76
 	}()
 	store := newRestartable(t, memstore.Options{Defer: func(run func()) { steps <- run }})
 	cfg := testConfig()
-	cfg.TailBytes = 8 << 10
+	cfg.TailBytes = 64 << 10
 	f := start(t, store, newCluster(t, topicRecords(testTopic, "orders", 4)...), cfg, nil)
 	defer close(steps)
 	defer f.stop()
 	for i := range int32(4) {
 		f.mustProduce(part(i), "warm")
 	}
-	const producers, each = 8, 150
+	const producers, each = 8, 600
 	type acked struct {
 		p      model.Partition
 		offset int64
