@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/load"
@@ -56,22 +57,30 @@ const franzValues = 1024
 // programRecords bounds what is sent by clients that take a number of records.
 const programRecords = 5_000_000
 
-// batch is a full one.
-func (f full) batch() ([]byte, int, error) {
-	return load.FullBatch(time.Now(), f.valueBytes, load.BatchBytesMax, f.codec)
+// batch is a full one. It is made when it is needed.
+type batch struct {
+	bytes   []byte
+	records int
 }
 
+func (f full) batch() func() (batch, error) {
+	return sync.OnceValues(func() (batch, error) {
+		b, n, err := load.FullBatch(time.Now(), f.valueBytes, load.BatchBytesMax, f.codec)
+		return batch{b, n}, err
+	})
+}
+
+// runner is a load on a side's topic.
 type runner func(ctx context.Context, s *side) (load.Result, error)
 
-func (f full) produceRow(o options, p *load.Programs, sides []sideSpec) (row, error) {
-	run, err := f.produce(o, p)
+func (f full) produceRow(o options, p *load.Programs, sides []sideSpec) row {
 	return row{
 		name: f.name("produce"), title: f.title("produce"), durability: pageCache, sides: sides,
 		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
 		before:  newTopic,
 		after:   dropTopic,
-		run:     run.measured,
-	}, err
+		run:     f.produce(o, p).measured,
+	}
 }
 
 func (r runner) measured(ctx context.Context, s *side) (measured, error) {
@@ -79,43 +88,53 @@ func (r runner) measured(ctx context.Context, s *side) (measured, error) {
 	return measured{Result: res}, err
 }
 
-func (f full) produce(o options, p *load.Programs) (runner, error) {
+func (f full) produce(o options, p *load.Programs) runner {
 	records := min(programRecords, o.volume/int64(f.valueBytes))
 	switch f.client {
 	case franz:
-		values := load.Values(franzValues, f.valueBytes)
+		values := sync.OnceValue(func() [][]byte { return load.Values(franzValues, f.valueBytes) })
 		return func(ctx context.Context, s *side) (load.Result, error) {
 			return load.FranzProduce{
-				Addr: s.Addr, Topic: s.topic, Values: values, Codec: f.codec, For: o.round, BytesMax: o.volume, Ready: s.begin,
+				Addr: s.Addr, Topic: s.topic, Values: values(), Codec: f.codec, For: o.round, BytesMax: o.volume, Ready: s.begin,
 			}.Run(ctx)
-		}, nil
+		}
 	case librdkafka:
 		return func(ctx context.Context, s *side) (load.Result, error) {
 			return p.LibrdkafkaProduce(ctx, s.Addr, s.topic, records, f.valueBytes, f.codec)
-		}, nil
+		}
 	case java:
 		return func(ctx context.Context, s *side) (load.Result, error) {
 			return p.JavaProduce(ctx, s.Addr, s.topic, records, f.valueBytes, f.codec)
-		}, nil
+		}
 	}
-	batch, n, err := f.batch()
+	batch := f.batch()
 	return func(ctx context.Context, s *side) (load.Result, error) {
+		full, err := batch()
+		if err != nil {
+			return load.Result{}, err
+		}
 		return load.Produce{
-			Addr: s.Addr, Topic: s.topic, Producers: max(o.producers, f.partitions), InFlight: o.inFlight, Batch: batch, Records: n,
+			Addr: s.Addr, Topic: s.topic, Producers: max(o.producers, f.partitions), InFlight: o.inFlight, Batch: full.bytes, Records: full.records,
 			For: o.round, BytesMax: o.volume, Ready: s.begin,
 		}.Run(ctx)
-	}, err
+	}
 }
 
-func (f full) consumeRow(o options, p *load.Programs, sides []sideSpec) (row, error) {
-	batch, records, err := f.batch()
+func (f full) consumeRow(o options, p *load.Programs, sides []sideSpec) row {
+	batch := f.batch()
 	return row{
 		name: f.name("consume"), title: f.title("consume from the start"), durability: pageCache, sides: sides,
 		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
-		once:    func(ctx context.Context, _ *bench, s *side) error { return fill(ctx, o, s, batch, records) },
-		last:    dropTopic,
-		run:     f.consume(o, p).measured,
-	}, err
+		once: func(ctx context.Context, _ *bench, s *side) error {
+			full, err := batch()
+			if err != nil {
+				return err
+			}
+			return fill(ctx, o, s, full)
+		},
+		last: dropTopic,
+		run:  f.consume(o, p).measured,
+	}
 }
 
 func (f full) consume(o options, p *load.Programs) runner {
@@ -135,14 +154,14 @@ func (f full) consume(o options, p *load.Programs) runner {
 }
 
 // fill makes a topic and produces what is to be consumed.
-func fill(ctx context.Context, o options, s *side, batch []byte, records int) error {
+func fill(ctx context.Context, o options, s *side, full batch) error {
 	if err := s.makeTopic(ctx); err != nil {
 		return err
 	}
-	// Compressed batches are counted as they were before: a consumer's work is by the record.
-	plain := o.volume / load.BatchBytesMax * int64(len(batch))
+	// Of compressed batches as many as of others: a consumer's work is by the record.
+	bytes := o.volume / load.BatchBytesMax * int64(len(full.bytes))
 	_, err := load.Produce{
-		Addr: s.Addr, Topic: s.topic, Producers: s.partitions, InFlight: 1, Batch: batch, Records: records, BytesMax: plain,
+		Addr: s.Addr, Topic: s.topic, Producers: s.partitions, InFlight: 1, Batch: full.bytes, Records: full.records, BytesMax: bytes,
 	}.Run(ctx)
 	if err != nil {
 		return fmt.Errorf("fill the topic: %w", err)

@@ -34,10 +34,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(dir)
 	p := load.NewPrograms(dir)
-	all, err := rows(o, p)
-	if err != nil {
-		return err
-	}
+	all := rows(o, p)
 	if o.list {
 		for _, r := range all {
 			fmt.Printf("%-24s %s\n", r.name, r.title)

@@ -58,7 +58,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.consumers, "consumers", 3, "raw connections that consume")
 	f.StringVar(&o.program, "brokerd", "", "a brokerd that was built before, instead of this tree's")
 	f.StringVar(&o.beside, "beside", "", "a brokerd that was built before, in Kafka's place")
-	f.Func("args", "arguments for `brokerd dev`, separated by spaces", func(v string) error {
+	f.Func("args", "arguments of brokerd dev, separated by spaces", func(v string) error {
 		o.args = strings.Fields(v)
 		return nil
 	})

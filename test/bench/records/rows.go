@@ -22,15 +22,8 @@ const (
 )
 
 // rows are all that there are, in the order in which they run.
-func rows(o options, p *load.Programs) ([]row, error) {
-	produce, consume, err := fullRows(o, p)
-	if err != nil {
-		return nil, err
-	}
-	process, err := processRows(o, p)
-	if err != nil {
-		return nil, err
-	}
+func rows(o options, p *load.Programs) []row {
+	produce, consume := fullRows(o, p)
 	many := singleRow(o, "partitions-1000", manyProducers, large, pageCache, []sideSpec{
 		{role: brokerd, partitions: manyPartitions}, {role: brokerd, label: "6 partitions", partitions: partitions}})
 	many.title = "1,000 partitions beside 6: " + many.title
@@ -45,30 +38,23 @@ func rows(o options, p *load.Programs) ([]row, error) {
 			{role: kafka, label: "flush.messages=1", partitions: partitions, settings: []string{"flush.messages", "1"}},
 		}),
 		many, memoryRow(o), crowdRow(o), emptyRow(), killRow(o),
-	}, process), nil
+	}, processRows(o, p))
 }
 
 // fullRows are those of every client, size, codec and number of partitions that was asked for.
-func fullRows(o options, p *load.Programs) (produce, consume []row, err error) {
+func fullRows(o options, p *load.Programs) (produce, consume []row) {
 	for _, bytes := range []int{small, large} {
 		for _, n := range o.partitions {
 			for _, codec := range o.codecs {
 				for _, client := range o.clients {
 					f := full{client: client, valueBytes: bytes, codec: codec, partitions: n}
-					r, err := f.produceRow(o, p, both(n))
-					if err != nil {
-						return nil, nil, err
-					}
-					produce = append(produce, r)
-					if r, err = f.consumeRow(o, p, both(n)); err != nil {
-						return nil, nil, err
-					}
-					consume = append(consume, r)
+					produce = append(produce, f.produceRow(o, p, both(n)))
+					consume = append(consume, f.consumeRow(o, p, both(n)))
 				}
 			}
 		}
 	}
-	return produce, consume, nil
+	return produce, consume
 }
 
 func both(partitions int) []sideSpec {
@@ -115,25 +101,18 @@ func endToEndRow(o options) row {
 }
 
 // processRows compare the store as a process with the same store in the broker's own.
-func processRows(o options, p *load.Programs) ([]row, error) {
+func processRows(o options, p *load.Programs) []row {
 	sides := func(partitions int) []sideSpec {
 		return []sideSpec{{role: brokerd, partitions: partitions}, {role: inside, label: "in process", partitions: partitions}}
 	}
 	f := full{client: raw, valueBytes: large, codec: load.None, partitions: partitions}
-	produce, err := f.produceRow(o, p, sides(partitions))
-	if err != nil {
-		return nil, err
-	}
-	consume, err := f.consumeRow(o, p, sides(partitions))
-	if err != nil {
-		return nil, err
-	}
-	sync := syncRow(o, "process-sync", sides(1))
+	produce, consume, sync := f.produceRow(o, p, sides(partitions)), f.consumeRow(o, p, sides(partitions)), syncRow(o, "process-sync", sides(1))
 	produce.name, consume.name = "process-produce", "process-consume"
-	for _, r := range []*row{&produce, &consume, &sync} {
-		r.title = "store as a process beside in process: " + r.title
+	all := []row{produce, consume, sync}
+	for i := range all {
+		all[i].title = "store as a process beside in process: " + all[i].title
 	}
-	return []row{produce, consume, sync}, nil
+	return all
 }
 
 // size is a number of bytes, its unit behind sep.

@@ -15,7 +15,8 @@ func percentile(v []time.Duration, p float64) time.Duration {
 		return 0
 	}
 	slices.Sort(v)
-	rank := int(math.Ceil(p / 100 * float64(len(v))))
+	const rounding = 1e-9 // 99.9 in a hundred of 1,000 are 999, not a little more
+	rank := int(math.Ceil(p*float64(len(v))/100 - rounding))
 	return v[min(max(rank, 1), len(v))-1]
 }
 
