@@ -260,6 +260,9 @@ func TestFetchIsWokenWhenThereIsEnough(t *testing.T) {
 // others come and go.
 func TestManyWait(t *testing.T) {
 	f := withTail(t, 2)
+	for i := range int32(2) {
+		f.mustProduce(part(i), "v") // both are open: one that is not yet may be answered so
+	}
 	const readers, rounds = 200, 20
 	var wg sync.WaitGroup
 	for i := range readers {
