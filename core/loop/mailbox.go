@@ -63,10 +63,14 @@ func (b *mailbox[T]) complete(in T) bool {
 	return true
 }
 
-// putAndUnlock wakes whoever is parked. He is woken once, however much arrives before
-// he takes it.
 func (b *mailbox[T]) putAndUnlock(in T) {
 	b.queue = append(b.queue, in)
+	b.wakeAndUnlock()
+}
+
+// wakeAndUnlock wakes whoever is parked. He is woken once, however much arrives before
+// he takes it.
+func (b *mailbox[T]) wakeAndUnlock() {
 	parked := b.parked
 	b.parked = false
 	b.mu.Unlock()
@@ -116,12 +120,7 @@ func (b *mailbox[T]) unpark() {
 // nudge wakes whoever is parked, though nothing has arrived.
 func (b *mailbox[T]) nudge() {
 	b.mu.Lock()
-	parked := b.parked
-	b.parked = false
-	b.mu.Unlock()
-	if parked {
-		b.wake <- struct{}{}
-	}
+	b.wakeAndUnlock()
 }
 
 // len counts what waits.

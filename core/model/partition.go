@@ -130,13 +130,7 @@ type Fetched struct {
 }
 
 // Bytes is how much Data is.
-func (f *Fetched) Bytes() int {
-	n := 0
-	for _, part := range f.Data {
-		n += len(part)
-	}
-	return n
-}
+func (f *Fetched) Bytes() int { return recordbatch.TotalBytes(f.Data) }
 
 // EpochEnd is a leader epoch and the offset at which it ends.
 type EpochEnd struct {

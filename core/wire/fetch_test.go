@@ -111,15 +111,8 @@ func TestFetchRead(t *testing.T) {
 	var used Fetch
 	rapid.Check(t, func(t *rapid.T) {
 		req := drawFetch(t)
-		body := req.AppendTo(nil)
 		want := kmsg.NewPtrFetchRequest()
-		want.Version = req.Version
-		if err := want.ReadFrom(body); err != nil {
-			t.Fatal(err)
-		}
-		if err := used.Read(req.Version, slices.Concat(body, []byte("more"))); err != nil {
-			t.Fatalf("version %d: %v", req.Version, err)
-		}
+		body := readBoth(t, req, &used, want)
 		if diff := fetchDiffers(&used, want); diff != "" {
 			t.Fatalf("version %d (-want +got):\n%s", req.Version, diff)
 		}

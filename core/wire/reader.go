@@ -36,23 +36,19 @@ func (r *reader) take(n int) []byte {
 }
 
 func (r *reader) int16() int16 {
-	if len(r.src) < 2 {
-		r.fail()
+	b := r.take(2)
+	if b == nil {
 		return 0
 	}
-	n := int16(binary.BigEndian.Uint16(r.src))
-	r.src = r.src[2:]
-	return n
+	return int16(binary.BigEndian.Uint16(b))
 }
 
 func (r *reader) int32() int32 {
-	if len(r.src) < 4 {
-		r.fail()
+	b := r.take(4)
+	if b == nil {
 		return 0
 	}
-	n := int32(binary.BigEndian.Uint32(r.src))
-	r.src = r.src[4:]
-	return n
+	return int32(binary.BigEndian.Uint32(b))
 }
 
 func (r *reader) uuid() (id [16]byte) {

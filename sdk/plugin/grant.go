@@ -82,7 +82,7 @@ func (g *grant) write(req *storage.AppendRequest) error {
 	if len(g.endMark) > 0 {
 		g.parts = append(g.parts, g.endMark)
 	}
-	bytes := bytesOf(req.Data)
+	bytes := recordbatch.TotalBytes(req.Data)
 	n, err := writeVectorsAt(g.fd, g.parts, g.pos)
 	clear(g.parts)
 	if err == nil && n < bytes+len(g.endMark) {

@@ -1,6 +1,10 @@
 package plugin
 
-import "google.golang.org/grpc/mem"
+import (
+	"google.golang.org/grpc/mem"
+
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
 
 // copyBytesMax is the most data that is copied beside its unit's head, because
 // a part of its own would cost more than the copy.
@@ -25,7 +29,7 @@ func (p *packer) pack(units outgoing, i int) {
 	p.reserve(units.bytesMax(i) + copyBytesMax)
 	before := len(*p.chunk)
 	out, data := units.encode(i, *p.chunk)
-	size := bytesOf(data)
+	size := recordbatch.TotalBytes(data)
 	if size <= copyBytesMax {
 		for _, part := range data {
 			out = append(out, part...)

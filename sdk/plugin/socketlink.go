@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 )
 
 // iovMax is how many pieces one system call takes.
@@ -73,7 +75,7 @@ func (l *socketLink) add(units outgoing, i int) error {
 	}
 	before := len(l.scratch)
 	out, data := units.encode(i, l.scratch)
-	size := bytesOf(data)
+	size := recordbatch.TotalBytes(data)
 	if size <= copyBytesMax {
 		for _, part := range data {
 			out = append(out, part...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	storagev1 "github.com/brokerd/brokerd/sdk/proto/storage/v1"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -62,7 +63,7 @@ func (s *Store) known(ctx context.Context, h storage.Handle) (context.Context, c
 
 // Append implements storage.Store.
 func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
-	if err := sizeError(bytesOf(req.Data), len(req.Batches)); err != nil {
+	if err := sizeError(recordbatch.TotalBytes(req.Data), len(req.Batches)); err != nil {
 		done(storage.AppendResult{}, err)
 		return
 	}
@@ -88,7 +89,7 @@ func (s *Store) newAppend(ctx context.Context, req storage.AppendRequest, done f
 		c.req.kind = kindTold
 	}
 	c.req.append = req
-	c.cost = int64(bytesOf(req.Data))
+	c.cost = int64(recordbatch.TotalBytes(req.Data))
 	c.appended = done
 	now := time.Now()
 	at, ok := ctx.Deadline()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -161,7 +162,7 @@ func appendRequest(dst []byte, r *request) (out []byte, data [][]byte) {
 	default:
 		dst = appendFileRequest(dst, r)
 	}
-	return finishUnit(dst, start, bytesOf(data)), data
+	return finishUnit(dst, start, recordbatch.TotalBytes(data)), data
 }
 
 // appendAnswer encodes a without its data, which the caller sends right after.
@@ -186,22 +187,13 @@ func appendAnswer(dst []byte, a *answer) (out []byte, data [][]byte) {
 	default:
 		dst = appendFileAnswer(dst, start, a)
 	}
-	return finishUnit(dst, start, bytesOf(data)), data
+	return finishUnit(dst, start, recordbatch.TotalBytes(data)), data
 }
 
 func appendResult(dst []byte, r *storage.AppendResult) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.LEO))
 	dst = append(dst, byte(r.Survives))
 	return binary.BigEndian.AppendUint64(dst, uint64(r.Durable))
-}
-
-// bytesOf is the length of all parts together.
-func bytesOf(data [][]byte) int {
-	n := 0
-	for _, part := range data {
-		n += len(part)
-	}
-	return n
 }
 
 func appendInfos(dst []byte, infos []storage.BatchInfo) []byte {

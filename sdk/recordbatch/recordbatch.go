@@ -151,6 +151,15 @@ func Next(b []byte) (info Info, batch, rest []byte, err error) {
 	return info, batch, rest, nil
 }
 
+// TotalBytes is the length in bytes of all parts together.
+func TotalBytes(parts [][]byte) int {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
+	return n
+}
+
 // Stamp writes the leader's fields into a batch: base offset and leader epoch.
 // Both are outside the CRC, so that nothing is computed again. (KIP-101)
 func Stamp(b []byte, baseOffset int64, leaderEpoch int32) {

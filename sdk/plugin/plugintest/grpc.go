@@ -18,9 +18,6 @@ import (
 // pipeBytes is the buffer of the connection in memory.
 const pipeBytes = 1 << 20
 
-// GRPC is inner behind the gRPC lane, with everything but the process.
-func GRPC(inner storagetest.Target) storagetest.Target { return By(plugin.CarrierGRPC, inner) }
-
 // By is inner behind a lane of that carrier, with everything but the process.
 func By(carrier plugin.Carrier, inner storagetest.Target) storagetest.Target {
 	return &laneTarget{Target: inner, carrier: carrier}

@@ -28,7 +28,7 @@ type appendOp struct {
 // Append implements storage.Store.
 func (s *Store) Append(_ context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 	a := &appendOp{
-		op:   s.op(OpAppend, req.Handle, req.BaseOffset, bytesOf(req.Data)),
+		op:   s.op(OpAppend, req.Handle, req.BaseOffset, recordbatch.TotalBytes(req.Data)),
 		req:  req,
 		done: done,
 		now:  s.opt.Now(),
@@ -186,7 +186,7 @@ func (s *Store) apply(a *appendOp) (storage.AppendResult, error) {
 		return storage.AppendResult{}, storage.Errorf(storage.ErrInvalid,
 			"leader epoch %d falls below %d, the last batch's", batches[0].LeaderEpoch, disk.lastEpoch())
 	default:
-		if err := s.disk.room(int64(bytesOf(req.Data))); err != nil {
+		if err := s.disk.room(int64(recordbatch.TotalBytes(req.Data))); err != nil {
 			return storage.AppendResult{}, err
 		}
 		s.write(log, batches, a.now)
@@ -292,7 +292,7 @@ func (l *diskLog) holds(batches []storedBatch) bool {
 // split copies data into the batches that infos describe, and checks that they
 // do, and that the batches are intact and in order.
 func split(infos []storage.BatchInfo, data ...[]byte) ([]storedBatch, error) {
-	batches := make([]storedBatch, 0, min(len(infos), bytesOf(data)/recordbatch.MinBytes))
+	batches := make([]storedBatch, 0, min(len(infos), recordbatch.TotalBytes(data)/recordbatch.MinBytes))
 	rest := bytes.Join(data, nil)
 	for i, want := range infos {
 		info, batch, tail, err := recordbatch.Next(rest)
@@ -315,13 +315,4 @@ func split(infos []storage.BatchInfo, data ...[]byte) ([]storedBatch, error) {
 		return nil, storage.Errorf(storage.ErrInvalid, "%d bytes follow the batches described", len(rest))
 	}
 	return batches, nil
-}
-
-// bytesOf is the length of all parts together.
-func bytesOf(data [][]byte) int {
-	n := 0
-	for _, part := range data {
-		n += len(part)
-	}
-	return n
 }

@@ -245,14 +245,7 @@ func (m *model) append(e *env) {
 // grantedOnce appends the batches under a grant of their own, if there is one.
 func (g *host) grantedOnce(list []made) {
 	defer g.drop()
-	if err := g.tryGrant(); err != nil {
-		g.wantClass(err, "ask for a grant", storage.ErrRetry)
-	}
-	if !g.fits(list...) {
-		g.plain(list...)
-		return
-	}
-	g.told(g.begin(g.write(list...)), g.leo)
+	g.granted(list...)
 }
 
 // repeat appends what is there already, if anything is.

@@ -3,13 +3,11 @@ package load
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/rpc"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/errgroup"
 )
 
 // What consumers ask for by default, in franz-go and in Kafka's own.
@@ -44,42 +42,14 @@ func (l Consume) Run(ctx context.Context) (Result, error) {
 		defer c.Close()
 		conns[i] = c
 	}
-	g, gctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(gctx, func() {
-		for _, c := range conns {
-			c.Close()
-		}
-	})
-	defer stop()
-	var (
-		mu    sync.Mutex
-		total Result
-	)
-	if err := ready(l.Ready); err != nil {
-		return total, err
-	}
-	begun := time.Now()
-	for i, c := range conns {
-		g.Go(func() error {
-			var r Result
+	return together(ctx, conns, l.Ready, func(c *rpc.Conn) { c.Close() },
+		func(_ context.Context, i int, c *rpc.Conn, begun time.Time) (r Result, err error) {
 			for {
-				if err := l.once(c, i, &r); err != nil {
-					return err
-				}
-				if time.Since(begun) >= l.For {
-					break
+				if err := l.once(c, i, &r); err != nil || time.Since(begun) >= l.For {
+					return r, err
 				}
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			total.add(r)
-			return nil
 		})
-	}
-	if err := g.Wait(); err != nil {
-		return total, err
-	}
-	return total, total.done(begun)
 }
 
 // once reads one consumer's partitions from their start to their end.

@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/rpc"
@@ -70,48 +69,26 @@ func (l Crowd) Run(ctx context.Context) (Result, error) {
 }
 
 func (l Crowd) run(ctx context.Context, producers []*producer) (Result, error) {
-	g, ctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(ctx, func() {
-		for _, p := range producers {
-			_ = p.c.SetDeadline(time.Now())
+	return together(ctx, producers, l.Ready, func(p *producer) { _ = p.c.SetDeadline(time.Now()) }, l.one)
+}
+
+// one is the life of one producer: it sends a record from time to time.
+func (l Crowd) one(ctx context.Context, i int, p *producer, begun time.Time) (r Result, err error) {
+	for at := l.Every * time.Duration(i) / time.Duration(l.Active); at < l.For; at += l.Every {
+		if !rpc.Pause(ctx, at-time.Since(begun)) {
+			return r, context.Cause(ctx)
 		}
-	})
-	defer stop()
-	var (
-		mu    sync.Mutex
-		total Result
-	)
-	if err := ready(l.Ready); err != nil {
-		return total, err
+		sent := time.Now()
+		if err := p.send(); err != nil {
+			return r, err
+		}
+		if err := p.receive(); err != nil {
+			return r, err
+		}
+		r.Latencies = append(r.Latencies, time.Since(sent))
+		r.Records, r.Requests, r.Bytes = r.Records+1, r.Requests+1, r.Bytes+int64(len(l.Batch))
 	}
-	begun := time.Now()
-	for i, p := range producers {
-		g.Go(func() error {
-			var r Result
-			for at := l.Every * time.Duration(i) / time.Duration(l.Active); at < l.For; at += l.Every {
-				if !rpc.Pause(ctx, at-time.Since(begun)) {
-					return context.Cause(ctx)
-				}
-				sent := time.Now()
-				if err := p.send(); err != nil {
-					return err
-				}
-				if err := p.receive(); err != nil {
-					return err
-				}
-				r.Latencies = append(r.Latencies, time.Since(sent))
-				r.Records, r.Requests, r.Bytes = r.Records+1, r.Requests+1, r.Bytes+int64(len(l.Batch))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			total.add(r)
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return total, err
-	}
-	return total, total.done(begun)
+	return r, nil
 }
 
 func dialIdle(ctx context.Context, addr string) (*rpc.Conn, error) {

@@ -3,12 +3,10 @@ package load
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/rpc"
-	"golang.org/x/sync/errgroup"
 )
 
 // Produce is a load of producers, each with one connection to the leader of one
@@ -49,35 +47,11 @@ func (l Produce) Run(ctx context.Context) (Result, error) {
 		defer p.c.Close()
 		producers[i] = p
 	}
-	g, gctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(gctx, func() {
-		for _, p := range producers {
-			_ = p.c.Close()
-		}
-	})
-	defer stop()
-	var (
-		mu    sync.Mutex
-		total Result
-		sent  atomic.Int64
-	)
-	if err := ready(l.Ready); err != nil {
-		return total, err
-	}
-	begun := time.Now()
-	for _, p := range producers {
-		g.Go(func() error {
-			r, err := l.one(p, begun, &sent)
-			mu.Lock()
-			defer mu.Unlock()
-			total.add(r)
-			return err
+	var sent atomic.Int64
+	return together(ctx, producers, l.Ready, func(p *producer) { _ = p.c.Close() },
+		func(_ context.Context, _ int, p *producer, begun time.Time) (Result, error) {
+			return l.one(p, begun, &sent)
 		})
-	}
-	if err := g.Wait(); err != nil {
-		return total, err
-	}
-	return total, total.done(begun)
 }
 
 // one is the life of one producer. What it has under way at the end is waited for, and
@@ -109,11 +83,4 @@ func (l Produce) one(p *producer, begun time.Time, sent *atomic.Int64) (Result, 
 		}
 		r.Requests, r.Records, r.Bytes = r.Requests+1, r.Records+int64(l.Records), r.Bytes+int64(len(l.Batch))
 	}
-}
-
-func ready(f func() error) error {
-	if f == nil {
-		return nil
-	}
-	return f()
 }

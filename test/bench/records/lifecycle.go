@@ -159,6 +159,18 @@ func restart(ctx context.Context, s *side) (m measured, err error) {
 	return m, nil
 }
 
+// settle sends the server its first record, and notes what it takes when it is idle
+// after that.
+func (s *side) settle(ctx context.Context) error {
+	if err := s.firstRecord(ctx); err != nil {
+		return err
+	}
+	rpc.Pause(ctx, idleFor)
+	use, err := s.Usage()
+	s.idle = use.RSS
+	return err
+}
+
 // memoryRow is about what a server's processes take: alone, and at work.
 func memoryRow(o options) row {
 	return row{
@@ -171,13 +183,7 @@ func memoryRow(o options) row {
 			if err := s.Start(ctx); err != nil {
 				return err
 			}
-			if err := s.firstRecord(ctx); err != nil {
-				return err
-			}
-			rpc.Pause(ctx, idleFor)
-			use, err := s.Usage()
-			s.idle = use.RSS
-			return err
+			return s.settle(ctx)
 		},
 		run: func(ctx context.Context, s *side) (m measured, err error) {
 			m.idle = s.idle
@@ -247,13 +253,7 @@ func crowdRow(o options) row {
 			if err := b.start(ctx, s.started, s.role); err != nil {
 				return err
 			}
-			if err := s.firstRecord(ctx); err != nil {
-				return err
-			}
-			rpc.Pause(ctx, idleFor)
-			use, err := s.Usage()
-			s.idle = use.RSS
-			return err
+			return s.settle(ctx)
 		},
 		run: func(ctx context.Context, s *side) (m measured, err error) {
 			m.Result, err = load.Crowd{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -34,7 +35,7 @@ func (s *Store) Append(ctx context.Context, req storage.AppendRequest, done func
 	l, err := s.lookup(req.Handle)
 	if err == nil {
 		a := s.newPending()
-		a.req, a.done, a.bytes = req, done, bytesOf(req.Data)
+		a.req, a.done, a.bytes = req, done, int64(recordbatch.TotalBytes(req.Data))
 		if req.Granted != 0 {
 			a.bytes = req.Bytes()
 		}

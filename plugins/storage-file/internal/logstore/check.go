@@ -55,7 +55,7 @@ func checkBatches(infos []storage.BatchInfo, base int64, checked bool, data ...[
 	if len(infos) == 0 {
 		return storage.Errorf(storage.ErrInvalid, "there is no batch")
 	}
-	if n := bytesOf(data); n > segment.BytesMax {
+	if n := recordbatch.TotalBytes(data); n > segment.BytesMax {
 		return storage.Errorf(storage.ErrInvalid, "%d bytes at once; a segment holds %d", n, segment.BytesMax)
 	}
 	chain := segment.Chain{Next: base, Gaps: true, Epoch: epochNone}
@@ -76,7 +76,7 @@ func checkBatches(infos []storage.BatchInfo, base int64, checked bool, data ...[
 		}
 		rest = tail
 	}
-	if n := bytesOf(data) + int64(len(rest)); n > 0 {
+	if n := recordbatch.TotalBytes(data) + len(rest); n > 0 {
 		return storage.Errorf(storage.ErrInvalid, "%d bytes follow the batches described", n)
 	}
 	return nil
@@ -95,15 +95,6 @@ func nextBatch(b []byte, checked bool) (info recordbatch.Info, rest []byte, err 
 		return info, nil, recordbatch.ErrIncomplete
 	}
 	return info, b[info.Bytes:], nil
-}
-
-// bytesOf is the length of all parts together.
-func bytesOf(data [][]byte) int64 {
-	n := int64(0)
-	for _, part := range data {
-		n += int64(len(part))
-	}
-	return n
 }
 
 // checkRepeat passes an append whose batches are all in the log, byte for byte.
