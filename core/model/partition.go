@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/recordbatch"
@@ -73,6 +74,8 @@ type Fetch struct {
 	// Room is memory for the answer, which is lent until Release: see FetchAnswer.
 	// Without one MaxBytes are there, and what is read is the caller's for good.
 	Room Room
+	// Sections: the answer may have batches that lie in files, and take no memory.
+	Sections bool
 }
 
 // Room is memory for the records of one fetch. One goroutine uses it. What it
@@ -119,6 +122,9 @@ func (a *FetchAnswer) Release() {
 // Fetched answers a FetchPartition.
 type Fetched struct {
 	Partition Partition
+	// Section is whole batches in a file, which come before those of Data; no File:
+	// there are none.
+	Section Section
 	// Data is whole batches, in one part or several that follow each other.
 	Data          [][]byte
 	HighWatermark int64 // -1 where it is not known
@@ -129,8 +135,20 @@ type Fetched struct {
 	Err           error
 }
 
-// Bytes is how much Data is.
-func (f *Fetched) Bytes() int { return recordbatch.TotalBytes(f.Data) }
+// Bytes is how much Section and Data are.
+func (f *Fetched) Bytes() int { return f.Section.Bytes + recordbatch.TotalBytes(f.Data) }
+
+// Section is whole batches, back to back, as they lie in a file, to be sent from there.
+// They take no memory.
+type Section struct {
+	// File is read by many: its own offset is nobody's.
+	File  *os.File
+	Pos   int64 // of the first byte
+	Bytes int
+	// Owner is told, before the answer is released, when the file does not have
+	// these bytes or cannot be read.
+	Owner interface{ Damaged() }
+}
 
 // EpochEnd is a leader epoch and the offset at which it ends.
 type EpochEnd struct {

@@ -119,6 +119,18 @@ func (s *Store) Read(ctx context.Context, req storage.ReadRequest) (storage.Read
 	return l.store.Read(ctx, req)
 }
 
+var _ storage.Sections = (*Store)(nil)
+
+// ReadSection implements storage.Sections.
+func (s *Store) ReadSection(req storage.ReadRequest) (storage.Section, bool) {
+	l, h, err := s.resolve(req.Handle)
+	if err != nil {
+		return storage.Section{}, false
+	}
+	req.Handle = h
+	return l.store.ReadSection(req)
+}
+
 // Scan implements storage.Store.
 func (s *Store) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.BatchInfo, error) {
 	l, h, err := s.resolve(req.Handle)

@@ -19,6 +19,9 @@ type fetching struct {
 	held  error
 	done  bool // an error, or a divergence, is to be told
 	watch watch
+	// section is who gave Fetched.Section, and damaged what is to be told him.
+	section storage.SectionOwner
+	damaged bool
 }
 
 // fetch is one Fetch on its way, and then what its answer holds. It is used again
@@ -185,7 +188,7 @@ func (c *fetch) read(ctx context.Context) {
 }
 
 func (c *fetch) fail(p *fetching, out *model.Fetched, err error) {
-	out.Err, out.Data = err, out.Data[:0]
+	out.Err, out.Section, out.Data = err, model.Section{}, out.Data[:0]
 	p.done, c.told = true, true
 }
 
@@ -221,7 +224,7 @@ func (c *fetch) readOne(ctx context.Context, p *fetching, out *model.Fetched, as
 	r := reading{fetching: p, out: out, view: v, req: storage.ReadRequest{
 		Handle: v.handle, Offset: p.next, UpTo: upTo, MaxBytes: max(left, 0), AtLeastOne: c.bytes == 0,
 	}}
-	if !c.readTail(ctx, &r) {
+	if !c.readTail(ctx, &r) && !c.readSection(&r) {
 		c.readStore(ctx, &r)
 	}
 }
@@ -250,6 +253,11 @@ func (c *fetch) Release() {
 	}
 	for _, b := range c.buffers {
 		c.m.deps.Buffers.Put(b)
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.section != nil {
+			p.section.Release(p.damaged)
+		}
 	}
 	for i := range c.answer.Partitions {
 		out := &c.answer.Partitions[i]

@@ -88,6 +88,30 @@ func (c *fetch) took(p *fetching, bytes, memory int, next int64) {
 	p.next = max(p.next, next)
 }
 
+// readSection takes what memory does not have as a stretch of a file, if the store can
+// say where it lies. It comes before all that is read of the partition otherwise, and
+// needs no room.
+func (c *fetch) readSection(r *reading) bool {
+	if !c.ask.Sections || r.bytes > 0 {
+		return false
+	}
+	sections, ok := r.replica.dir.Store.(storage.Sections)
+	if !ok {
+		return false
+	}
+	s, ok := sections.ReadSection(r.req)
+	if !ok {
+		return false
+	}
+	r.section = s.Owner
+	r.out.Section = model.Section{File: s.File, Pos: s.Pos, Bytes: s.Bytes, Owner: r.fetching}
+	c.took(r.fetching, s.Bytes, 0, s.Next)
+	return true
+}
+
+// Damaged implements the owner of a model.Section.
+func (p *fetching) Damaged() { p.damaged = true }
+
 // readStore reads what memory does not have. Where there is a Room, it reads no more
 // than there is room for. A first batch that is larger than that, or than the client
 // asked for, gets room of its own size first.

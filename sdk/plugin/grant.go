@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/recordbatch"
@@ -17,15 +18,18 @@ const endMarkMax = 64 << 10
 type grant struct {
 	storage.Grant
 	require  storage.Survives // that it was asked for with
+	info     os.FileInfo      // of File
 	fd       int              // of File
 	pos, leo int64
 	endMark  []byte
 	parts    [][]byte // of the write under way
+	checked  *checked // of the file; nil: not asked for yet
 }
 
 // newGrant makes sure that what the plugin lends can be used.
 func newGrant(g storage.Grant, require storage.Survives) (*grant, error) {
-	switch info, err := g.File.Stat(); {
+	info, err := g.File.Stat()
+	switch {
 	case err != nil:
 		return nil, fmt.Errorf("look at a file that was lent: %w", err)
 	case !info.Mode().IsRegular() || !mayWrite(g.File):
@@ -34,7 +38,7 @@ func newGrant(g storage.Grant, require storage.Survives) (*grant, error) {
 		return nil, fmt.Errorf("a grant of bytes %d to %d at offset %d with %d to follow", g.Pos, g.Limit, g.LEO, g.EndMark)
 	}
 	return &grant{
-		Grant: g, require: require, fd: int(g.File.Fd()), pos: g.Pos, leo: g.LEO, endMark: make([]byte, g.EndMark),
+		Grant: g, require: require, info: info, fd: int(g.File.Fd()), pos: g.Pos, leo: g.LEO, endMark: make([]byte, g.EndMark),
 	}, nil
 }
 

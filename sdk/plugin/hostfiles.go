@@ -78,7 +78,7 @@ func newHostFiles(ctx context.Context, l *lane, offers storage.Capabilities, tim
 		logs:    map[storage.Handle]*hostLog{},
 		lent:    map[*hostLog]struct{}{},
 	}
-	f.leases = &leaseCache{files: f, logs: map[storage.Handle]*leasedLog{}}
+	f.leases = &leaseCache{files: f, marks: marks{left: marksMax}, logs: map[storage.Handle]*leasedLog{}}
 	f.clock.Store(time.Now().UnixMilli())
 	l.mu.Lock()
 	l.tick = f.tick

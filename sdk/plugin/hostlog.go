@@ -143,6 +143,7 @@ func (l *hostLog) granted(c *call) bool {
 	}
 	l.used.Store(l.files.clock.Load())
 	l.note(req, pos, base)
+	l.wrote(req, pos, base)
 	if req.Require > storage.SurvivesProcess {
 		l.tellFor(c)
 		return true
@@ -171,6 +172,20 @@ func (l *hostLog) note(req *storage.AppendRequest, pos, base int64) {
 	l.told.infos = appendEach(l.told.infos, req.Batches)
 	l.told.batches += len(req.Batches)
 	l.files.untold.Add(int64(len(req.Batches)))
+}
+
+// wrote remembers that what was written was checked.
+func (l *hostLog) wrote(req *storage.AppendRequest, pos, base int64) {
+	g := l.grant
+	if g.FileID == 0 {
+		return
+	}
+	if g.checked == nil || g.checked.over.Load() || g.checked.since < l.used.Load()-checkedFor.Milliseconds() {
+		if g.checked = l.files.leases.checkedOf(l.handle, g.FileID, g.info); g.checked == nil {
+			return
+		}
+	}
+	g.checked.wrote(pos, base, req.Batches)
 }
 
 // tell tells the plugin what was written. The caller holds mu.

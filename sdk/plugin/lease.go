@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -28,6 +29,7 @@ const (
 // where it was asks the plugin once for each stretch of a file.
 type leaseCache struct {
 	files *hostFiles
+	marks marks // of all files
 
 	mu    sync.Mutex
 	logs  map[storage.Handle]*leasedLog
@@ -42,13 +44,17 @@ type leasedLog struct {
 	// generation those that there ever were.
 	changes    int
 	generation uint64
-	refused    int // reads that are still to pass the plugin by
+	refused    int                 // reads that are still to pass the plugin by
+	checked    map[uint64]*checked // by file
 }
 
 // lease is a lease that is used by readers, or kept for them. It is guarded by the
 // cache's mu, but for what never changes.
 type lease struct {
 	storage.Lease
+	cache   *leaseCache
+	info    os.FileInfo // of File
+	handle  storage.Handle
 	readers int
 	dropped bool // it goes back with the last reader
 	used    uint64
@@ -102,6 +108,7 @@ func (c *leaseCache) forget(h storage.Handle) {
 	if l := c.logs[h]; l != nil {
 		l.generation++
 		back = c.dropAll(l)
+		l.forgetAll()
 		delete(c.logs, h)
 	}
 	c.mu.Unlock()
@@ -114,6 +121,7 @@ func (c *leaseCache) closeAll() {
 	defer c.mu.Unlock()
 	for _, l := range c.logs {
 		l.generation++
+		l.forgetAll()
 		for _, le := range c.dropAll(l) {
 			closeFile(le.File)
 		}
@@ -198,8 +206,11 @@ func (c *leaseCache) serve(le *lease, pos int64, req *storage.ReadRequest, err e
 		res, err = c.files.readLease(le, pos, req)
 	}
 	if err != nil {
-		c.discard(req.Handle, le)
+		c.discard(le)
 		return storage.ReadResult{}, false
+	}
+	if k := c.checkedOf(le.handle, le.FileID, le.info); k != nil {
+		k.read(pos, req.Offset, res.Data)
 	}
 	c.release(le, cursor{offset: res.Next, pos: pos + int64(len(res.Data)), set: true})
 	return res, true
@@ -265,9 +276,9 @@ func (le *lease) remember(at cursor) {
 }
 
 // discard counts a reader out that found the lease to be not what was said.
-func (c *leaseCache) discard(h storage.Handle, le *lease) {
+func (c *leaseCache) discard(le *lease) {
 	c.mu.Lock()
-	if l := c.logs[h]; l != nil && !le.dropped {
+	if l := c.logs[le.handle]; l != nil && !le.dropped {
 		c.remove(l, le)
 		c.drop(le)
 		l.refused = refusedReads
@@ -295,7 +306,7 @@ func (c *leaseCache) lease(ctx context.Context, req *storage.ReadRequest) *lease
 	a, err := c.files.lane.do(ctx, request{
 		head: head{kind: kindLease, timeout: c.files.timeout, handle: req.Handle}, lease: req.Offset,
 	}, 0)
-	le := &lease{Lease: a.lease}
+	le := &lease{Lease: a.lease, cache: c, handle: req.Handle}
 	if le.File = a.file; err == nil {
 		err = le.check(req.Offset)
 	}
@@ -342,6 +353,7 @@ func (le *lease) check(offset int64) error {
 		return fmt.Errorf("a lease of bytes %d to %d with offsets %d to %d", le.Pos, le.Limit, le.First, le.End)
 	}
 	info, err := le.File.Stat()
+	le.info = info
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at a file that was leased: %w", err)

@@ -52,6 +52,16 @@ func (s *Store) alone(ctx context.Context, handles ...storage.Handle) (context.C
 	return ctx, done, err
 }
 
+// rewriting is alone for a call after which other batches may be where some were
+// checked.
+func (s *Store) rewriting(ctx context.Context, h storage.Handle) (context.Context, context.CancelFunc, error) {
+	ctx, cancel, err := s.alone(ctx, h)
+	if s.files != nil {
+		s.files.leases.forgetChecked(h)
+	}
+	return ctx, cancel, err
+}
+
 // known is begin for a call that sees what was written in a log.
 func (s *Store) known(ctx context.Context, h storage.Handle) (context.Context, context.CancelFunc, error) {
 	ctx, cancel, err := s.begin(ctx)
@@ -175,7 +185,7 @@ func (s *Store) Replace(ctx context.Context, req storage.ReplaceRequest) error {
 	if err := sizeError(len(req.Data), len(req.Batches)); err != nil {
 		return err
 	}
-	ctx, cancel, err := s.alone(ctx, req.Handle)
+	ctx, cancel, err := s.rewriting(ctx, req.Handle)
 	defer cancel()
 	if err != nil {
 		return err
@@ -354,7 +364,7 @@ func (s *Store) Scan(ctx context.Context, req storage.ScanRequest) ([]storage.Ba
 
 // Truncate implements storage.Store.
 func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int32, to int64) (int64, error) {
-	ctx, cancel, err := s.alone(ctx, h)
+	ctx, cancel, err := s.rewriting(ctx, h)
 	defer cancel()
 	if err != nil {
 		return 0, err
@@ -377,7 +387,7 @@ func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int3
 // Trim implements storage.Store. It comes after the appends in flight: before
 // them it could find the log's end below the new log start, and move it there.
 func (s *Store) Trim(ctx context.Context, h storage.Handle, to int64) (int64, error) {
-	ctx, cancel, err := s.alone(ctx, h)
+	ctx, cancel, err := s.rewriting(ctx, h)
 	defer cancel()
 	if err != nil {
 		return 0, err

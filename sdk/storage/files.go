@@ -42,20 +42,23 @@ import (
 // # Leases
 //
 // A lease lends the host a stretch of one file that holds whole batches. These
-// bytes do not change and stay readable through the file, whatever happens to the
-// log: a truncation into them goes on in another file, a trim or a deletion leaves
-// them as long as the file is open, and a file is used for other batches only when
-// every lease of it was returned. A lease is over when the store is opened again,
-// which the lock keeps from happening while the host reads. What the host reads it
-// checks against its CRC and against the offsets that it expects, and never serves
-// bytes of a short read.
+// bytes never change again, and stay readable through the file, whatever happens to the
+// log: a truncation into them goes on in another file, and a trim or a deletion leaves
+// them as long as the file is open. That holds after the lease was returned too, and
+// after the store was opened again: the host may have handed the bytes to a socket by
+// reference (sendfile), from where a slow peer reads them long after. So a file of
+// which something was ever leased is never used for other batches, and one that was there
+// when the log was opened counts as leased, wholly. A lease is over when the store is
+// opened again. What the host reads it checks, once, against its CRC and against the
+// offsets that it expects, and never serves bytes of a short read.
 //
 // # Lock
 //
 // The store is locked as long as a host holds the file that Lock returns, also
 // when the process of the store has died: no other opener can come between a host
 // that is still writing, or reading, and the log. The host closes it when no write
-// under a grant and no read under a lease is under way, and none will be.
+// under a grant and no read under a lease is under way, and none will be; what it has
+// handed to a socket does not count.
 //
 // Methods may be called from many goroutines. Every *os.File that a method returns
 // is the caller's own, to be closed by it, and regular but for Lock's.
@@ -96,6 +99,9 @@ type Grant struct {
 	ID GrantID
 	// File is opened for writing, and reading.
 	File *os.File
+	// FileID is that of leases of the same file (Lease.FileID); zero where it is not
+	// known.
+	FileID uint64
 	// Pos is where the first write begins, in bytes. Limit is where the last one
 	// ends at the latest; EndMark included.
 	Pos, Limit int64
@@ -125,7 +131,8 @@ type Lease struct {
 	ID LeaseID
 	// File is opened for reading only.
 	File *os.File
-	// FileID is the same for leases of the same file, and of no other.
+	// FileID is the same for leases of the same file, and of no other in one life of
+	// the store's process; not zero.
 	FileID uint64
 	// Pos is where the batch begins that was asked for, and Limit where the last
 	// batch ends, in bytes.

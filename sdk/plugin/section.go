@@ -1,0 +1,53 @@
+package plugin
+
+import "github.com/brokerd/brokerd/sdk/storage"
+
+// sectionBytesMin is how much is worth to be sent from its file: less costs more to send
+// on its own than to copy.
+const sectionBytesMin = 32 << 10
+
+var _ storage.Sections = (*Store)(nil)
+
+// ReadSection implements storage.Sections.
+func (s *Store) ReadSection(req storage.ReadRequest) (storage.Section, bool) {
+	if s.files == nil {
+		return storage.Section{}, false
+	}
+	return s.files.leases.section(&req)
+}
+
+// section answers a read with a stretch of a leased file, if all of it was checked.
+func (c *leaseCache) section(req *storage.ReadRequest) (storage.Section, bool) {
+	if !c.serves(req) || req.MaxBytes < sectionBytesMin {
+		return storage.Section{}, false
+	}
+	le, at := c.find(req.Handle, req.Offset)
+	if le == nil {
+		return storage.Section{}, false
+	}
+	k := c.checkedOf(le.handle, le.FileID, le.info)
+	if k == nil {
+		c.release(le, cursor{})
+		return storage.Section{}, false
+	}
+	pos, ok := at.pos, at.offset == req.Offset
+	if !ok {
+		pos, ok = k.place(req.Offset)
+	}
+	end, more := k.last(pos, int64(req.MaxBytes), le.Limit, req.UpTo)
+	if !ok || !more || end.pos-pos < sectionBytesMin {
+		c.release(le, cursor{})
+		return storage.Section{}, false
+	}
+	return storage.Section{File: le.File, Pos: pos, Bytes: int(end.pos - pos), Next: end.offset, Owner: le}, true
+}
+
+// Release implements storage.SectionOwner.
+func (le *lease) Release(damaged bool) {
+	if damaged {
+		le.cache.forgetChecked(le.handle)
+		le.cache.discard(le)
+		return
+	}
+	le.cache.release(le, cursor{})
+}
