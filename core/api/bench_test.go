@@ -92,7 +92,7 @@ func followed(t testing.TB, version int16, partitions int, of model.Partitions, 
 		epoch++
 		binary.BigEndian.PutUint32(call.Body[at:], epoch)
 		reply := h.Begin(ctx, call)(ctx)
-		dst = reply.Body.Encode(dst[:0], spliceNothing)
+		dst = reply.Body.Encode(dst[:0], spliceNothing{})
 		if code := binary.BigEndian.Uint16(dst[4:]); code != 0 {
 			t.Fatalf("error code %d", code)
 		}
@@ -100,7 +100,10 @@ func followed(t testing.TB, version int16, partitions int, of model.Partitions, 
 	}
 }
 
-func spliceNothing(int, []byte) {}
+type spliceNothing struct{}
+
+func (spliceNothing) Records(int, []byte)         {}
+func (spliceNothing) Section(int, *model.Section) {}
 
 // A session over many partitions, of which none has news.
 func BenchmarkFetchSession(b *testing.B) {

@@ -200,7 +200,7 @@ func (s *fetchSession) tellOne(place, turn int32, got *model.Fetched) (news bool
 	if place == 0 || p.turn != turn { // another request has forgotten it meanwhile
 		return true
 	}
-	data := got.Err == nil && len(got.Data) > 0
+	data := got.Err == nil && got.Bytes() > 0
 	news = !p.told || data || got.Err != nil || got.Diverging != nil || got.HighWatermark != p.toldHW || got.LogStart != p.toldLogStart
 	p.told, p.toldHW, p.toldLogStart = true, got.HighWatermark, got.LogStart
 	if got.Err != nil {

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,8 +47,9 @@ type cluster struct {
 	ctrlErr   error
 	appends   []model.Append // every one, in order
 	fetches   []model.Fetch
-	hold      bool // appends are not answered until release
-	unspent   bool // appends are answered while their bytes are looked at
+	file      *os.File // where there is one, fetches that may are answered with sections of it
+	hold      bool     // appends are not answered until release
+	unspent   bool     // appends are answered while their bytes are looked at
 	held      []func()
 	trims     []model.TrimQuery
 	groups    *coordinator
@@ -348,10 +351,26 @@ func (c *cluster) fetchOnce(f model.Fetch) (out []model.Fetched, size int, faile
 				}
 			}
 		}
+		if c.file != nil && f.Sections && len(got.Data) > 0 {
+			got.Section, got.Data = c.section(got.Data), nil
+		}
 		failed = failed || got.Err != nil || got.Diverging != nil
 		out = append(out, got)
 	}
 	return out, size, failed
+}
+
+// section writes batches to the file.
+func (c *cluster) section(batches [][]byte) model.Section {
+	pos, err := c.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		panic(err)
+	}
+	n, err := c.file.Write(bytes.Join(batches, nil))
+	if err != nil {
+		panic(err)
+	}
+	return model.Section{File: c.file, Pos: pos, Bytes: n}
 }
 
 func (c *cluster) Offsets(_ context.Context, qs []model.OffsetQuery) []model.OffsetAnswer {
@@ -549,14 +568,11 @@ func encoded(version int16, reply wire.Reply) []byte {
 	switch {
 	case reply.Body != nil:
 		defer reply.Body.Release()
-		var places []int
-		var spliced [][]byte
-		out := reply.Body.Encode(nil, func(at int, records []byte) {
-			places, spliced = append(places, at), append(spliced, records)
-		})
+		var parts spliced
+		out := reply.Body.Encode(nil, &parts)
 		body, from := []byte{}, 0
-		for i, at := range places {
-			body = append(append(body, out[from:at]...), spliced[i]...)
+		for i, at := range parts.places {
+			body = append(append(body, out[from:at]...), parts.records[i]...)
 			from = at
 		}
 		return append(body, out[from:]...)
@@ -565,6 +581,24 @@ func encoded(version int16, reply wire.Reply) []byte {
 		return reply.Response.AppendTo([]byte{})
 	}
 	return nil
+}
+
+// spliced is what belongs between the bytes of a response.
+type spliced struct {
+	places  []int
+	records [][]byte
+}
+
+func (s *spliced) Records(at int, records []byte) {
+	s.places, s.records = append(s.places, at), append(s.records, records)
+}
+
+func (s *spliced) Section(at int, section *model.Section) {
+	b := make([]byte, section.Bytes)
+	if _, err := section.File.ReadAt(b, section.Pos); err != nil {
+		panic(err)
+	}
+	s.Records(at, b)
 }
 
 func decoded[R kmsg.Response](t testing.TB, req kmsg.Request, reply wire.Reply) R {

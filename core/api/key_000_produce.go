@@ -434,10 +434,10 @@ func (h *Handler) refuse(out *wire.ProducedPartition, err error) {
 }
 
 // Size implements wire.Body.
-func (p *produce) Size() (appended, spliced int) { return p.resp.Size(), 0 }
+func (p *produce) Size() wire.Size { return wire.Size{Appended: p.resp.Size()} }
 
 // Encode implements wire.Body.
-func (p *produce) Encode(dst []byte, _ func(int, []byte)) []byte {
+func (p *produce) Encode(dst []byte, _ wire.Splice) []byte {
 	return p.resp.AppendTo(dst, p.from.Version)
 }
 

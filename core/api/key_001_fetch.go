@@ -238,6 +238,7 @@ func (f *fetching) read(ctx context.Context) {
 		MaxWait:   max(0, time.Duration(f.req.MaxWaitMillis)*time.Millisecond),
 		Isolation: isolation(f.req.IsolationLevel),
 		Room:      f.from.room,
+		Sections:  f.from.Version >= zstdFetchVersion, // before, refuseZstd looks into what is read
 	}
 	var denied error
 	for i := range f.parts {
@@ -404,7 +405,7 @@ func (f *fetching) tell(out *wire.FetchedPartition, got *model.Fetched) {
 	case got.Diverging != nil:
 		out.DivergingEpoch, out.DivergingEnd = got.Diverging.Epoch, got.Diverging.EndOffset
 	default:
-		out.Records = got.Data
+		out.Section, out.Records = got.Section, got.Data
 	}
 }
 
@@ -422,15 +423,15 @@ func (f *fetching) refuse(err error) {
 }
 
 // Size implements wire.Body. What the records take of memory is more than they are.
-func (f *fetching) Size() (appended, spliced int) {
-	appended, spliced = f.resp.Size()
+func (f *fetching) Size() wire.Size {
+	size := f.resp.Size()
 	if f.fetched != nil {
-		spliced = max(spliced, f.fetched.Memory)
+		size.Spliced = max(size.Spliced, f.fetched.Memory)
 	}
-	return appended, spliced
+	return size
 }
 
 // Encode implements wire.Body.
-func (f *fetching) Encode(dst []byte, splice func(at int, records []byte)) []byte {
+func (f *fetching) Encode(dst []byte, splice wire.Splice) []byte {
 	return f.resp.Encode(dst, f.from.Version, splice)
 }

@@ -170,10 +170,10 @@ func (c *commit) reply(ctx context.Context) wire.Reply {
 }
 
 // Size implements wire.Body.
-func (c *commit) Size() (appended, spliced int) { return c.req.Size(), 0 }
+func (c *commit) Size() wire.Size { return wire.Size{Appended: c.req.Size()} }
 
 // Encode implements wire.Body.
-func (c *commit) Encode(dst []byte, _ func(int, []byte)) []byte {
+func (c *commit) Encode(dst []byte, _ wire.Splice) []byte {
 	return c.req.AppendAnswer(dst, c.from.Version, c.codes)
 }
 

@@ -15,23 +15,23 @@ type partsBody struct {
 	released *atomic.Int32
 }
 
-func (b *partsBody) Size() (appended, spliced int) {
+func (b *partsBody) Size() (size wire.Size) {
 	for i, p := range b.parts {
 		if i%2 == 0 {
-			appended += len(p)
+			size.Appended += len(p)
 		} else {
-			spliced += len(p)
+			size.Spliced += len(p)
 		}
 	}
-	return appended, spliced
+	return size
 }
 
-func (b *partsBody) Encode(dst []byte, splice func(at int, records []byte)) []byte {
+func (b *partsBody) Encode(dst []byte, splice wire.Splice) []byte {
 	for i, p := range b.parts {
 		if i%2 == 0 {
 			dst = append(dst, p...)
 		} else {
-			splice(len(dst), p)
+			splice.Records(len(dst), p)
 		}
 	}
 	return dst

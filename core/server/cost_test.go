@@ -35,9 +35,9 @@ const (
 // fixedBody is a small answer that is there at once.
 type fixedBody struct{}
 
-func (fixedBody) Size() (appended, spliced int) { return replyBytes, 0 }
+func (fixedBody) Size() wire.Size { return wire.Size{Appended: replyBytes} }
 
-func (fixedBody) Encode(dst []byte, _ func(int, []byte)) []byte {
+func (fixedBody) Encode(dst []byte, _ wire.Splice) []byte {
 	var b [replyBytes]byte
 	return append(dst, b[:]...)
 }
@@ -305,11 +305,13 @@ func BenchmarkLargeRequest(b *testing.B) {
 // recordsReply is an answer with records that stay where they are.
 type recordsReply struct{ records []byte }
 
-func (b recordsReply) Size() (appended, spliced int) { return replyBytes, len(b.records) }
+func (b recordsReply) Size() wire.Size {
+	return wire.Size{Appended: replyBytes, Spliced: len(b.records)}
+}
 
-func (b recordsReply) Encode(dst []byte, splice func(int, []byte)) []byte {
+func (b recordsReply) Encode(dst []byte, splice wire.Splice) []byte {
 	dst = append(dst, make([]byte, replyBytes)...)
-	splice(len(dst), b.records)
+	splice.Records(len(dst), b.records)
 	return dst
 }
 

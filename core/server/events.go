@@ -33,6 +33,7 @@ const (
 	ClosedProtocol   CloseReason = "protocol" // what came is not a request
 	ClosedByHandler  CloseReason = "handler"  // the reply asked for it
 	ClosedByPanic    CloseReason = "panic"    // a defect of the broker's
+	ClosedByStore    CloseReason = "store"    // records that were being sent can't be read
 	ClosedByShutdown CloseReason = "shutdown"
 	ClosedByLimit    CloseReason = "limit" // too many connections
 )

@@ -32,13 +32,14 @@ type reply struct {
 	lent  *lent  // memory of a large one, or nil
 
 	// What is below is the asker's.
-	body  wire.Body // or nil
-	size  int       // of the frame in bytes; 0 sends nothing
-	held  hold      // memory of the frame, and of what it is made from
-	spent bool      // nobody uses the request's body
-	close bool
-	why   error // of close
-	stray bool  // somebody may still know it, so that it is not used again
+	body    wire.Body // or nil
+	size    int       // of the frame in bytes; 0 sends nothing
+	inFiles int       // what of size lies in files
+	held    hold      // memory of the frame, and of what it is made from
+	spent   bool      // nobody uses the request's body
+	close   bool
+	why     error // of close
+	stray   bool  // somebody may still know it, so that it is not used again
 }
 
 var _ wire.Turn = (*reply)(nil)

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -25,30 +25,37 @@ const (
 )
 
 // sender makes replies and sends them together. It serves one connection after the
-// other. Replies that are too large for the connection's own memory are sent alone.
+// other. Replies that are too large for the connection's own memory are sent alone, as
+// are those of which a part lies in a file. It is the wire.Splice of what it encodes.
 type sender struct {
 	conn    *conn
 	batch   []*reply // to be sent; the last one may still be made
 	buf     []byte   // what is encoded, and
 	cuts    []cut    // what belongs between it
 	spliced int      // bytes of cuts
+	inFiles int      // bytes of those that are sections
+	copies  bool     // sections go through memory, which the last reply holds
 
 	small  [sendBufferBytes]byte // buf at first
-	parts  net.Buffers           // what is written, if there are cuts
+	parts  net.Buffers           // what is written together
 	left   net.Buffers           // what of parts is not written yet
-	splice func(at int, records []byte)
+	moved  int64                 // bytes that were written since the last interrupt
+	direct direct
 }
 
-// cut is a place in encoded bytes where others belong.
+var _ wire.Splice = (*sender)(nil)
+
+// cut is a place in encoded bytes where others belong: records, or those of a section.
 type cut struct {
 	at      int
 	records []byte
+	section *model.Section
 }
 
 func newSenders() sync.Pool {
 	return sync.Pool{New: func() any {
 		s := &sender{}
-		s.splice = s.addCut
+		s.direct.parts, s.direct.file = s.tryParts, s.tryFile
 		return s
 	}}
 }
@@ -82,14 +89,23 @@ func (s *sender) reset() {
 	clear(s.cuts)
 	clear(s.parts)
 	s.batch, s.cuts, s.parts = s.batch[:0], s.cuts[:0], s.parts[:0]
-	s.buf, s.left, s.spliced = s.small[:0], nil, 0
+	s.buf, s.left, s.spliced, s.inFiles = s.small[:0], nil, 0, 0
+	s.copies, s.moved, s.direct.from = false, 0, nil
 }
 
 func (s *sender) size() int { return len(s.buf) + s.spliced }
 
-func (s *sender) addCut(at int, records []byte) {
+// Records implements wire.Splice.
+func (s *sender) Records(at int, records []byte) {
 	if len(records) > 0 {
-		s.cuts, s.spliced = append(s.cuts, cut{at, records}), s.spliced+len(records)
+		s.cuts, s.spliced = append(s.cuts, cut{at: at, records: records}), s.spliced+len(records)
+	}
+}
+
+// Section implements wire.Splice.
+func (s *sender) Section(at int, section *model.Section) {
+	if n := section.Bytes; n > 0 {
+		s.cuts, s.spliced, s.inFiles = append(s.cuts, cut{at: at, section: section}), s.spliced+n, s.inFiles+n
 	}
 }
 
@@ -136,24 +152,27 @@ func (c *conn) setFetching(r *reply) {
 // encodeBody adds a response that encodes itself. If it is large, there is memory for
 // it before.
 func (s *sender) encodeBody(ctx context.Context, r *reply) error {
-	appended, spliced := r.body.Size()
-	appended += headBytesMax
-	size := int64(appended) + int64(spliced)
-	if size > math.MaxInt32 {
-		return fmt.Errorf("%d bytes are beyond the protocol", size)
+	size := r.body.Size()
+	size.Appended += headBytesMax
+	memory := int64(size.Appended) + int64(size.Spliced)
+	if all := memory + int64(size.Sections); all > math.MaxInt32 {
+		return fmt.Errorf("%d bytes are beyond the protocol", all)
 	}
-	if spliced > 0 || r.held != (hold{}) || len(s.buf)+appended > sendBufferBytes {
-		r.size = int(size)
+	if size.Spliced > 0 || size.Sections > 0 || r.held != (hold{}) || len(s.buf)+size.Appended > sendBufferBytes {
 		s.sendBefore(r, len(s.buf))
-		if err := s.conn.resize(ctx, r, size); err != nil {
+		if s.copies = size.Sections > 0 && !s.conn.sendsFiles(); s.copies {
+			memory += copyBytes
+		}
+		r.size = int(memory)
+		if err := s.conn.resize(ctx, r, memory); err != nil {
 			return err
 		}
-		s.buf = slices.Grow(s.buf, appended)
+		s.buf = slices.Grow(s.buf, size.Appended)
 	}
 	start := len(s.buf)
 	flexible := s.conn.srv.flexible.of(r.header.Key, r.header.Version)
 	s.buf = appendHeader(s.buf, r.header.CorrelationID, flexible && r.header.Key != keyApiVersions)
-	s.buf = r.body.Encode(s.buf, s.splice)
+	s.buf = r.body.Encode(s.buf, s)
 	s.complete(r, start)
 	return nil
 }
@@ -178,7 +197,7 @@ func (s *sender) encode(ctx context.Context, r *reply, got wire.Reply) error {
 
 // complete sets the size in the frame that begins at start.
 func (s *sender) complete(r *reply, start int) {
-	r.size = s.size() - start
+	r.size, r.inFiles = s.size()-start, s.inFiles
 	binary.BigEndian.PutUint32(s.buf[start:], uint32(r.size-sizeBytes))
 }
 
@@ -254,49 +273,6 @@ func (s *sender) send() {
 	s.reset()
 }
 
-// write writes everything, as long as the client takes some of it in time.
-func (s *sender) write() (sent bool) {
-	c := s.conn
-	if !c.beginSending(s.batch) {
-		return false
-	}
-	from := 0
-	for _, cut := range s.cuts {
-		if cut.at > from {
-			s.parts = append(s.parts, s.buf[from:cut.at])
-		}
-		s.parts, from = append(s.parts, cut.records), cut.at
-	}
-	rest := s.buf[from:]
-	if len(s.parts) > 0 {
-		s.parts = append(s.parts, rest)
-		s.left = s.parts
-	}
-	for s.size() > 0 {
-		var n int64
-		var err error
-		if len(s.parts) > 0 {
-			n, err = s.left.WriteTo(c.nc)
-		} else {
-			var m int
-			m, err = c.nc.Write(rest)
-			rest, n = rest[m:], int64(m)
-		}
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			c.fail(ClosedByClient, fmt.Errorf("send reply: %w", err))
-			return false
-		}
-		if !c.sendingMoves(n, time.Now()) {
-			c.fail(ClosedSlow, fmt.Errorf("send reply: %w", err))
-			return false
-		}
-	}
-	return true
-}
-
 // done lets go of replies that were sent, or will not be.
 func (s *sender) done(sent bool) {
 	c, now := s.conn, time.Now()
@@ -312,8 +288,8 @@ func (s *sender) done(sent bool) {
 		if sent {
 			c.moved += int64(r.bytesIn) + int64(r.size)
 		}
-		if r.header.Key == keyFetch {
-			c.lastFetch = r.size
+		if memory := r.size - r.inFiles; r.header.Key == keyFetch && (r.inFiles == 0 || memory > c.lastFetch) {
+			c.lastFetch = memory
 		}
 	}
 	c.inFlight -= len(s.batch)

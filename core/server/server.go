@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/memory"
@@ -29,7 +30,8 @@ type Server struct {
 	replies replies
 	senders sync.Pool // of *sender
 	large   *memory.Buffers
-	lents   sync.Pool // of *lent
+	lents   sync.Pool   // of *lent
+	copies  atomic.Bool // the kernel cannot send from the files that records lie in
 
 	mu        sync.Mutex
 	listeners []bound

@@ -117,6 +117,13 @@ func (c *conn) beginSending(batch []*reply) bool {
 	return true
 }
 
+// sendingHolds says that more is held for what is sent.
+func (c *conn) sendingHolds(more hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sending.held = c.sending.held.plus(more)
+}
+
 // sendingMoves counts n bytes that were written until the write was interrupted, and
 // says whether it moves at all.
 func (c *conn) sendingMoves(n int64, now time.Time) bool {

@@ -63,16 +63,29 @@ type Turn interface {
 type Body interface {
 	// Size bounds, in bytes, what Encode appends and what it splices. Memory is
 	// asked for by it, before there is anything encoded.
-	Size() (appended, spliced int)
+	Size() Size
 	// Encode appends the body to dst, without the header of the response. Records
-	// that are to be sent from where they are, it hands to splice instead: at is
-	// the length of dst before what is appended after them, so that it never falls;
-	// several at one place follow each other. Small ones are better appended, since
-	// each part costs the kernel about as much as copying 4 KiB. What is spliced
-	// must not change before Release.
-	Encode(dst []byte, splice func(at int, records []byte)) []byte
+	// that are to be sent from where they are, it hands to splice instead. Small ones are
+	// better appended, since each part costs the kernel about as much as copying 4
+	// KiB. What is spliced must not change before Release.
+	Encode(dst []byte, splice Splice) []byte
 	// Release is called exactly once, when the reply was sent or will not be.
 	Release()
+}
+
+// Size is how much a Body has, in bytes.
+type Size struct {
+	Appended int // at most
+	Spliced  int // of memory
+	Sections int // of files, which take no memory
+}
+
+// Splice takes the parts of a Body that are not appended. at is the length of what is
+// appended before the part, so that it never falls; several at one place follow each
+// other.
+type Splice interface {
+	Records(at int, records []byte)
+	Section(at int, section *model.Section)
 }
 
 // Reply is what goes back: a Body, or else a Response; with neither nothing is sent

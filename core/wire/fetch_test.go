@@ -2,11 +2,15 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/brokerd/brokerd/core/model"
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
@@ -250,7 +254,7 @@ func FuzzFetchRead(f *testing.F) {
 }
 
 // drawFetched is an answer, and the same for the codec.
-func drawFetched(t *rapid.T, version int16, r *FetchResponse) *kmsg.FetchResponse {
+func drawFetched(t *rapid.T, file *os.File, version int16, r *FetchResponse) *kmsg.FetchResponse {
 	want := kmsg.NewPtrFetchResponse()
 	want.Version = version
 	if version >= fetchSessions {
@@ -263,7 +267,7 @@ func drawFetched(t *rapid.T, version int16, r *FetchResponse) *kmsg.FetchRespons
 		topic.TopicID[3] = rapid.Byte().Draw(t, "ID")
 		r.Topic(topic.Topic, topic.TopicID)
 		for range rapid.IntRange(0, 4).Draw(t, "partitions") {
-			topic.Partitions = append(topic.Partitions, drawFetchedPartition(t, version, r.Partition(0)))
+			topic.Partitions = append(topic.Partitions, drawFetchedPartition(t, file, version, r.Partition(0)))
 		}
 		want.Topics = append(want.Topics, topic)
 	}
@@ -280,12 +284,48 @@ func drawFetched(t *rapid.T, version int16, r *FetchResponse) *kmsg.FetchRespons
 	return want
 }
 
-func drawFetchedPartition(t *rapid.T, version int16, p *FetchedPartition) kmsg.FetchResponseTopicPartition {
+// spliced is what an answer sends from where it is.
+type spliced struct {
+	places []place
+	size   Size
+	small  int // parts that would better be copied
+}
+
+type place struct {
+	at      int
+	records []byte
+}
+
+func (s *spliced) Records(at int, records []byte) {
+	if len(records) < spliceBytesMin {
+		s.small++
+	}
+	s.places = append(s.places, place{at, records})
+	s.size.Spliced += len(records)
+}
+
+func (s *spliced) Section(at int, section *model.Section) {
+	b := make([]byte, section.Bytes)
+	if _, err := section.File.ReadAt(b, section.Pos); err != nil {
+		panic(err)
+	}
+	s.places = append(s.places, place{at, b})
+	s.size.Sections += len(b)
+}
+
+func drawFetchedPartition(t *rapid.T, file *os.File, version int16, p *FetchedPartition) kmsg.FetchResponseTopicPartition {
 	out := kmsg.NewFetchResponseTopicPartition()
 	p.Index, p.Code, p.HighWatermark = rapid.Int32().Draw(t, "index"), rapid.Int16().Draw(t, "code"), rapid.Int64().Draw(t, "high watermark")
 	p.LastStable, p.LogStart, p.Committed = rapid.Int64().Draw(t, "last stable"), rapid.Int64().Draw(t, "start"), rapid.Bool().Draw(t, "committed")
 	for range rapid.IntRange(0, 3).Draw(t, "parts") {
 		p.Records = append(p.Records, bytes.Repeat([]byte{rapid.Byte().Draw(t, "fill")}, rapid.SampledFrom([]int{0, 1, 200, spliceBytesMin - 1, spliceBytesMin, 20_000}).Draw(t, "size")))
+	}
+	if n := rapid.SampledFrom([]int{0, 0, 1, 5000}).Draw(t, "section"); n > 0 {
+		p.Section = model.Section{File: file, Pos: rapid.Int64Range(0, fileBytes-int64(n)).Draw(t, "pos"), Bytes: n}
+		out.RecordBatches = make([]byte, n)
+		if _, err := file.ReadAt(out.RecordBatches, p.Section.Pos); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if version >= fetchFlexible && rapid.Bool().Draw(t, "diverging") {
 		p.DivergingEpoch, p.DivergingEnd = rapid.Int32().Draw(t, "epoch"), rapid.Int64().Draw(t, "end")
@@ -294,7 +334,8 @@ func drawFetchedPartition(t *rapid.T, version int16, p *FetchedPartition) kmsg.F
 		p.Leader, p.LeaderEpoch = rapid.Int32().Draw(t, "leader"), rapid.Int32().Draw(t, "leader's epoch")
 	}
 	out.Partition, out.ErrorCode, out.HighWatermark, out.LastStableOffset, out.LogStartOffset = p.Index, p.Code, p.HighWatermark, p.LastStable, p.LogStart
-	if out.RecordBatches = slices.Concat(p.Records...); out.RecordBatches == nil {
+	out.RecordBatches = append(out.RecordBatches, slices.Concat(p.Records...)...)
+	if out.RecordBatches == nil {
 		out.RecordBatches = []byte{}
 	}
 	if p.Committed {
@@ -305,38 +346,44 @@ func drawFetchedPartition(t *rapid.T, version int16, p *FetchedPartition) kmsg.F
 	return out
 }
 
+// fileBytes is the size of a file that sections lie in.
+const fileBytes = 32 << 10
+
 // An answer has the codec's bytes, in every version, and no more than it announces;
-// large records are sent from where they are, and nothing else is.
+// large records, and what lies in files, are sent from where they are, and nothing else is.
 func TestFetchResponse(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "records"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for i := range fileBytes / 8 {
+		if _, err := file.Write(binary.BigEndian.AppendUint64(nil, uint64(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var used FetchResponse
 	rapid.Check(t, func(t *rapid.T) {
 		used.Forget()
 		version := rapid.Int16Range(firstFetch, lastFetch).Draw(t, "version")
-		want := drawFetched(t, version, &used).AppendTo(nil)
+		want := drawFetched(t, file, version, &used).AppendTo(nil)
 		var got []byte
-		from, spliced := 0, 0
-		var dst []byte
-		type place struct {
-			at      int
-			records []byte
-		}
-		var places []place
-		dst = used.Encode(dst, version, func(at int, records []byte) {
-			if len(records) < spliceBytesMin {
-				t.Fatalf("%d bytes are a part of their own", len(records))
-			}
-			places = append(places, place{at, records})
-		})
-		for _, p := range places {
+		var parts spliced
+		dst, from := used.Encode(nil, version, &parts), 0
+		for _, p := range parts.places {
 			got = append(append(got, dst[from:p.at]...), p.records...)
-			from, spliced = p.at, spliced+len(p.records)
+			from = p.at
 		}
 		got = append(got, dst[from:]...)
 		if !bytes.Equal(got, want) {
 			t.Fatalf("version %d:\n%x\nwant\n%x", version, got, want)
 		}
-		if most, parts := used.Size(); len(dst) > most || parts != spliced {
-			t.Fatalf("%d bytes and %d of parts, announced are %d and %d", len(dst), spliced, most, parts)
+		size := used.Size()
+		if len(dst) > size.Appended || parts.size.Spliced != size.Spliced || parts.size.Sections != size.Sections {
+			t.Fatalf("%d bytes beside %+v, announced are %+v", len(dst), parts.size, size)
+		}
+		if parts.small > 0 {
+			t.Fatalf("%d small parts are sent from where they are", parts.small)
 		}
 	})
 }

@@ -1,6 +1,11 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
 
 // spliceBytesMin is how large a part of records is that is sent from where it is, and
 // not copied: a part of its own costs the kernel as much as copying some KiB.
@@ -38,6 +43,9 @@ type FetchedPartition struct {
 	// Committed: aborted transactions are listed, and there are none. Otherwise the
 	// list is null.
 	Committed bool
+	// Section is whole batches in a file, which come before the Records; no File: there
+	// are none.
+	Section model.Section
 	// Records are whole batches, in parts that follow each other.
 	Records [][]byte
 	// DivergingEpoch and its end are told where either is not -1.
@@ -81,34 +89,35 @@ func (r *FetchResponse) Forget() {
 	}
 }
 
-// Size is how many bytes Encode appends at most, and how many it splices.
-func (r *FetchResponse) Size() (appended, spliced int) {
+// Size bounds what Encode appends and splices, as Body.Size does.
+func (r *FetchResponse) Size() (size Size) {
 	const fixed, eachTopic, eachPartition, eachBroker = 32, 32, 4 + 2 + 8 + 8 + 8 + 4 + 4 + 5 + 40, 32
-	appended = fixed + eachPartition*len(r.partitions)
+	size.Appended = fixed + eachPartition*len(r.partitions)
 	for i := range r.Topics {
-		appended += eachTopic + len(r.Topics[i].Name)
+		size.Appended += eachTopic + len(r.Topics[i].Name)
 	}
 	for i := range r.partitions {
+		size.Sections += r.partitions[i].Section.Bytes
 		for _, part := range r.partitions[i].Records {
 			if len(part) >= spliceBytesMin {
-				spliced += len(part)
+				size.Spliced += len(part)
 			} else {
-				appended += len(part)
+				size.Appended += len(part)
 			}
 		}
 	}
 	for i := range r.Brokers {
 		b := &r.Brokers[i]
-		appended += eachBroker + len(b.Host)
+		size.Appended += eachBroker + len(b.Host)
 		if b.Rack != nil {
-			appended += len(*b.Rack)
+			size.Appended += len(*b.Rack)
 		}
 	}
-	return appended, spliced
+	return size
 }
 
 // Encode appends the response in a version that is served, as Body.Encode does.
-func (r *FetchResponse) Encode(dst []byte, version int16, splice func(at int, records []byte)) []byte {
+func (r *FetchResponse) Encode(dst []byte, version int16, splice Splice) []byte {
 	flexible := version >= fetchFlexible
 	dst = appendInt32(dst, 0) // throttle time
 	if version >= fetchSessions {
@@ -138,7 +147,7 @@ func (r *FetchResponse) Encode(dst []byte, version int16, splice func(at int, re
 	return appendBrokers(dst, r.Brokers)
 }
 
-func (p *FetchedPartition) encode(dst []byte, version int16, splice func(at int, records []byte)) []byte {
+func (p *FetchedPartition) encode(dst []byte, version int16, splice Splice) []byte {
 	flexible := version >= fetchFlexible
 	dst = appendInt32(dst, p.Index)
 	dst = appendInt16(dst, p.Code)
@@ -158,14 +167,14 @@ func (p *FetchedPartition) encode(dst []byte, version int16, splice func(at int,
 	if version >= fetchRacks {
 		dst = appendInt32(dst, -1) // no other replica is preferred
 	}
-	size := 0
-	for _, part := range p.Records {
-		size += len(part)
-	}
+	size := p.Section.Bytes + recordbatch.TotalBytes(p.Records)
 	dst = appendArrayLen(dst, size, flexible) // never null, on which old clients fail
+	if p.Section.Bytes > 0 {
+		splice.Section(len(dst), &p.Section)
+	}
 	for _, part := range p.Records {
 		if len(part) >= spliceBytesMin {
-			splice(len(dst), part)
+			splice.Records(len(dst), part)
 		} else {
 			dst = append(dst, part...)
 		}
