@@ -45,9 +45,13 @@
 //   - Zeros behind the last batch of the segment that grows are neither damage nor
 //     loss; the checkpoint says that there may be some before they are written
 //     (ahead_test.go, crash_test.go).
-//   - Bytes that are leased do not change (lease_test.go).
-//   - A dropped segment is used again only when nobody can read it, and when zeros
-//     are durably in place of all that it held (recycle_test.go).
+//   - Batches that were ever leased do not change in their file, and those that an
+//     opening finds count as leased: a log that is cut below them goes on in a copy
+//     (lease_test.go). So nothing at or behind the end of the log was ever leased in
+//     the file that grows, and what is written there, or cut, is nobody's.
+//   - A dropped segment is used again only when nothing of it was ever leased, nobody
+//     can read it, and zeros are durably in place of all that it held
+//     (recycle_test.go).
 //   - A replacement is durable when it returns, and removes nothing before all
 //     that takes its place is there (replace_test.go, crash_test.go).
 //   - A call that finds no room leaves the log as it was (fault_test.go).

@@ -142,7 +142,7 @@ func (l *log) lend(epoch int32, require storage.Survives) (storage.Grant, error)
 		g.limit = l.lendAhead(g.seg, g.limit)
 	}
 	lent := storage.Grant{
-		Pos: l.index.Bytes, Limit: g.limit, LEO: l.leo, LeaderEpoch: epoch, Gaps: l.gaps,
+		FileID: g.seg.ID(), Pos: l.index.Bytes, Limit: g.limit, LEO: l.leo, LeaderEpoch: epoch, Gaps: l.gaps,
 		MaxTimestamp: g.newest, MaxOffset: l.index.Base + math.MaxInt32,
 	}
 	err := l.lendFile(g, &lent)

@@ -5,73 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// leasesMax bounds the leases that are out at once.
-const leasesMax = 1 << 16
-
-// leases knows which segment files are lent for reading.
-type leases struct {
-	mu   sync.Mutex
-	last storage.LeaseID
-	out  map[storage.LeaseID]lentFile
-	// of counts them. A file that took the place of a lent one counts as lent too.
-	of map[lentFile]int
-}
-
-// lentFile is a segment's file, by its log and base offset.
-type lentFile struct {
-	log  storage.LogID
-	base int64
-}
-
-func newLeases() *leases {
-	return &leases{out: map[storage.LeaseID]lentFile{}, of: map[lentFile]int{}}
-}
-
-// add notes a lease; zero when there are too many.
-func (ls *leases) add(f lentFile) storage.LeaseID {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if len(ls.out) >= leasesMax {
-		return 0
-	}
-	ls.last++
-	ls.out[ls.last] = f
-	ls.of[f]++
-	return ls.last
-}
-
-func (ls *leases) remove(ids ...storage.LeaseID) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for _, id := range ids {
-		f, known := ls.out[id]
-		if !known {
-			continue
-		}
-		delete(ls.out, id)
-		if ls.of[f]--; ls.of[f] == 0 {
-			delete(ls.of, f)
-		}
-	}
-}
-
-// lent reports whether the segment's bytes may be read through a lease. One that
-// is being taken while the log changes sees the change, or is counted.
-func (l *log) lent(base int64) bool {
-	ls := l.store.leases
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.of[lentFile{l.id, base}] > 0
-}
+// What was lent is lent for ever: the host may have handed it to a socket by
+// reference, and returns the lease long before the peer has read it there. So it is
+// the segment that remembers up to where it was lent, not the store which leases are
+// out, and nothing ends with a lease.
 
 // Return implements storage.Files.
-func (f files) Return(ids []storage.LeaseID) { f.s.leases.remove(ids...) }
+func (f files) Return([]storage.LeaseID) {}
 
 // Lease implements storage.Files.
 func (f files) Lease(ctx context.Context, h storage.Handle, offset int64) (storage.Lease, error) {
@@ -83,7 +28,6 @@ func (f files) Lease(ctx context.Context, h storage.Handle, offset int64) (stora
 func (s *Store) lease(ctx context.Context, h storage.Handle, offset int64) (storage.Lease, error) {
 	var lent storage.Lease
 	giveUp := func() {
-		s.leases.remove(lent.ID)
 		if lent.File != nil {
 			_ = lent.File.Close() // only read
 		}
@@ -97,12 +41,13 @@ func (s *Store) lease(ctx context.Context, h storage.Handle, offset int64) (stor
 		giveUp()
 		return storage.Lease{}, err
 	}
+	lent.ID = storage.LeaseID(s.leases.Add(1))
 	return lent, nil
 }
 
-// lendBytes lends the segment that the offset is in. The lease is counted while
-// the segment is held, and before the view is compared with what the log is by
-// then: so nobody takes the file for other bytes.
+// lendBytes lends the segment that the offset is in. It notes that while the segment
+// is held, and before the view is compared with what the log is by then: so nobody
+// takes the file for other bytes.
 func (l *log) lendBytes(v *view, offset int64, lent *storage.Lease) error {
 	if err := v.checkRange(offset); err != nil {
 		return err
@@ -126,13 +71,11 @@ func (l *log) lendBytes(v *view, offset int64, lent *storage.Lease) error {
 		return err
 	}
 	defer seg.Release()
-	if lent.ID = l.store.leases.add(lentFile{l.id, seg.Base()}); lent.ID == 0 {
-		return storage.Errorf(storage.ErrRetry, "%d leases are out", leasesMax)
-	}
 	lent.FileID, lent.Limit, lent.End = seg.ID(), bytes, end
 	if err := l.place(v, i, offset, lent); err != nil {
 		return err
 	}
+	seg.Lend(bytes)
 	return l.lendSegment(seg, lent)
 }
 

@@ -3,8 +3,10 @@ package logstore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -97,81 +99,195 @@ func mustList(t *rapid.T, fs vfs.FS, s *running, h storage.Handle) []string {
 	return names
 }
 
-// A truncation into leased bytes goes on in another file, whatever it cuts; one of
-// bytes that nobody has leased, or has given back, does not.
+// A truncation into bytes that were ever leased goes on in another file, whatever it
+// cuts, and so does one into bytes that were there when the log was opened: an
+// earlier life may have leased them. One behind them, or of bytes that nobody has
+// leased, does not.
 func TestTruncationBelowALease(t *testing.T) {
-	for _, returned := range []bool{false, true} {
+	for name, c := range map[string]struct {
+		lend  func(t *testing.T, s *running, h storage.Handle) storage.Handle
+		to    int64
+		moves bool
+	}{
+		"never leased": {func(_ *testing.T, _ *running, h storage.Handle) storage.Handle { return h }, 3, false},
+		"leased": {func(t *testing.T, s *running, h storage.Handle) storage.Handle {
+			if _, err := s.lease(t.Context(), h, 2); err != nil {
+				t.Error(err)
+			}
+			return h
+		}, 3, true},
+		"returned": {func(t *testing.T, s *running, h storage.Handle) storage.Handle {
+			lent, err := s.lease(t.Context(), h, 2)
+			if err != nil {
+				t.Error(err)
+			}
+			(files{s.Store}).Return([]storage.LeaseID{lent.ID, 99})
+			return h
+		}, 3, true},
+		"there at the opening": {reopened, 3, true},
+		"behind what was there at the opening": {func(t *testing.T, s *running, h storage.Handle) storage.Handle {
+			h = reopened(t, s, h)
+			if _, err := s.append(request(h, 6, 0, batch(6, 1, 1, 100, 1))); err != nil {
+				t.Error(err)
+			}
+			return h
+		}, 6, false},
+	} {
 		fs := vfs.NewMem(vfs.MemConfig{})
 		s := mustStart(t, fs, config64K())
-		res := s.mustOpen(t, 1)
+		h := s.mustOpen(t, 1).Handle
 		var all []byte
+		var want [][]byte
 		for at := range int64(6) {
 			b := batch(at, 1, 1, 100, 1)
 			all = append(all, b...)
-			if _, err := s.append(request(res.Handle, at, 0, b)); err != nil {
+			if at < c.to {
+				want = append(want, b)
+			}
+			if _, err := s.append(request(h, at, 0, b)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		leased, err := s.lease(t.Context(), res.Handle, 2)
+		h = c.lend(t, s, h)
+		seg := mustLog(t, s, h).snapshot().segs[0]
+		before := seg.ID()
+		file, err := fs.Open(path.Join(logDir(), segment.Name(0, segment.LogSuffix)), vfs.Existing)
 		if err != nil {
 			t.Fatal(err)
 		}
-		file, err := fs.Open(path.Join(mustLog(t, s, res.Handle).dir, segment.Name(0, segment.LogSuffix)), vfs.Existing)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if returned {
-			(files{s.Store}).Return([]storage.LeaseID{leased.ID, 99})
-		}
-		if leo, err := s.Truncate(t.Context(), res.Handle, 1, 3); err != nil || leo != 3 {
+		if leo, err := s.Truncate(t.Context(), h, 1, c.to); err != nil || leo != c.to {
 			t.Fatal(leo, err)
 		}
-		other := batch(3, 1, 2, 100, 1)
-		if _, err := s.append(request(res.Handle, 3, storage.SurvivesMachine, other)); err != nil {
+		other := batch(c.to, 1, 2, 100, 1)
+		if _, err := s.append(request(h, c.to, storage.SurvivesMachine, other)); err != nil {
 			t.Fatal(err)
 		}
-		b := make([]byte, leased.Limit)
+		b := make([]byte, len(all))
 		n, _ := file.ReadAt(b, 0)
-		if same := n == len(b) && bytes.Equal(b, all); same == returned {
-			t.Errorf("given back %v: the leased bytes are the same: %v", returned, same)
+		if same := n == len(b) && bytes.Equal(b, all); !same && (c.moves || c.to == 6) {
+			t.Errorf("%s: the bytes have changed", name)
 		}
 		again := mustStart(t, fs.AfterPowerLoss(vfs.MemConfig{}, rand.New(rand.NewPCG(1, 1))), config64K()).mustOpen(t, 2)
-		if again.LEO != 4 {
-			t.Errorf("after a loss of power the log ends at %d", again.LEO)
+		if again.LEO != c.to+1 {
+			t.Errorf("%s: after a loss of power the log ends at %d", name, again.LEO)
 		}
-		expectLog(t, s, res.Handle, batch(0, 1, 1, 100, 1), batch(1, 1, 1, 100, 1), batch(2, 1, 1, 100, 1), other)
-		next, err := s.lease(t.Context(), res.Handle, 2)
-		if err != nil || next.FileID == leased.FileID != returned {
-			t.Errorf("given back %v: file %d before and %d after, %v", returned, leased.FileID, next.FileID, err)
+		expectLog(t, s, h, append(want, other)...)
+		next, err := s.lease(t.Context(), h, 2)
+		if err != nil || (next.FileID != before) != c.moves {
+			t.Errorf("%s: file %d before and %d after, %v", name, before, next.FileID, err)
 		}
 	}
 }
 
-// Leases are bounded, and those whose offset cannot be served are not counted.
-func TestLeasesAreCounted(t *testing.T) {
-	s := mustStart(t, vfs.NewMem(vfs.MemConfig{}), config64K())
-	res := s.mustOpen(t, 1)
-	if _, err := s.append(request(res.Handle, 0, 0, batch(0, 1, 1, 100, 1))); err != nil {
+// reopened closes the log and opens it again.
+func reopened(t *testing.T, s *running, h storage.Handle) storage.Handle {
+	t.Helper()
+	if err := s.Close(t.Context(), []storage.Handle{h})[0]; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.lease(t.Context(), res.Handle, 1); !errors.Is(err, storage.ErrRetry) {
-		t.Errorf("at the end: %v", err)
+	return s.mustOpen(t, 1).Handle
+}
+
+// Of a file that was there, an opening changes no batch that may be read yet,
+// whatever is damaged in it: what is cut off goes on in another file. It cuts in
+// place what a write has left that was cut short, and after a start of the machine.
+func TestRecoveryBelowALease(t *testing.T) {
+	d := leave(t, leftKilled)
+	last := int64(len(d.batches[len(d.batches)-1]))
+	for name, c := range map[string]struct {
+		change func(f vfs.File) error
+		boot   string
+		same   bool
+	}{
+		"damaged": {func(f vfs.File) error {
+			_, err := f.WriteVecAt([][]byte{{0xff}}, d.pos-1)
+			return err
+		}, "boot-1", true},
+		"damaged and torn": {func(f vfs.File) error {
+			_, err := f.WriteVecAt([][]byte{{0xff}}, d.pos-1)
+			return errors.Join(err, f.Truncate(d.pos+last-10))
+		}, "boot-1", true},
+		"torn": {func(f vfs.File) error { return f.Truncate(d.pos + last - 10) }, "boot-1", false},
+		"damaged, and the machine has started": {func(f vfs.File) error {
+			_, err := f.WriteVecAt([][]byte{{0xff}}, d.pos-1)
+			return err
+		}, "boot-2", false},
+	} {
+		fs := d.with(t, c.change)
+		before, err := vfs.ReadAll(fs, d.file, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := fs.Open(d.file, vfs.Existing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mustStart(t, fs, testConfig(c.boot))
+		res := s.mustOpen(t, 5)
+		for at := res.LEO; at < res.LEO+3; at++ {
+			if _, err := s.append(request(res.Handle, at, storage.SurvivesMachine, batch(at, 1, 5, 100, 1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after := make([]byte, len(before)+1)
+		n, _ := file.ReadAt(after, 0)
+		if same := bytes.Equal(after[:n], before); same != c.same {
+			t.Errorf("%s: the file is what it was: %v", name, same)
+		}
+		got, err := s.readAll(res.Handle, 0, res.LEO+3)
+		if err != nil || len(got) != int(res.LEO/3)+3 {
+			t.Errorf("%s: %d batches of a log that ended at %d, %v", name, len(got), res.LEO, err)
+		}
+		s.stop()
+		power := mustStart(t, fs.AfterPowerLoss(vfs.MemConfig{}, newRand(1)), testConfig("boot-3")).mustOpen(t, 6)
+		if power.LEO != res.LEO+3 {
+			t.Errorf("%s: after a loss of power the log ends at %d, not %d", name, power.LEO, res.LEO+3)
+		}
 	}
-	if _, err := s.lease(t.Context(), res.Handle, 2); !errors.Is(err, storage.ErrInvalid) {
-		t.Errorf("above the end: %v", err)
-	}
-	if n := len(s.leases.out); n != 0 {
-		t.Errorf("%d leases are out", n)
-	}
-	var ids []storage.LeaseID
-	for range leasesMax {
-		ids = append(ids, s.leases.add(lentFile{testID, 0}))
-	}
-	if _, err := s.lease(t.Context(), res.Handle, 0); !errors.Is(err, storage.ErrRetry) {
-		t.Errorf("too many: %v", err)
-	}
-	(files{s.Store}).Return(ids)
-	if len(s.leases.out) != 0 || len(s.leases.of) != 0 {
-		t.Errorf("%d leases of %d files are out", len(s.leases.out), len(s.leases.of))
+}
+
+// A crash of an opening that goes on in another file leaves the log as it was before
+// or after: the next one finds every batch before the damage.
+func TestCrashOfARecoveryBelowALease(t *testing.T) {
+	d := leave(t, leftKilled)
+	for n := int64(0); ; n++ {
+		var left atomic.Int64 // changes before the crash
+		left.Store(1 << 40)
+		fs := d.fs.AfterKill(vfs.MemConfig{Before: func(vfs.Op) error {
+			if left.Add(-1) < 0 {
+				return errCrash
+			}
+			return nil
+		}})
+		f, err := fs.Open(d.file, vfs.Existing)
+		if err == nil {
+			_, err = f.WriteVecAt([][]byte{{0xff}}, d.pos-1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.Store(n)
+		s, err := start(fs, testConfig("boot-1"))
+		crashed := err != nil
+		if !crashed {
+			res := s.open(testID, 4)
+			crashed = res.Err != nil
+			left.Store(0)
+			s.stop()
+		}
+		for _, after := range []vfs.FS{fs.AfterKill(vfs.MemConfig{}), fs.AfterPowerLoss(vfs.MemConfig{}, newRand(uint64(n)))} {
+			visit(t, after, func(res storage.OpenResult, got [][]byte, err error) error {
+				if err != nil {
+					return fmt.Errorf("crash after %d changes: %w", n, err)
+				}
+				return same(got, d.batches[:len(got)]) // the damage may be lost too
+			})
+		}
+		if again := mustStart(t, fs.AfterKill(vfs.MemConfig{}), testConfig("boot-1")).mustOpen(t, 4); again.LEO != int64(len(d.batches)-2)*3 {
+			t.Fatalf("crash after %d changes: the log ends at %d", n, again.LEO)
+		}
+		if !crashed {
+			return
+		}
 	}
 }

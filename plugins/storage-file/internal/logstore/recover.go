@@ -393,9 +393,8 @@ func (r *recovery) cutAt(seg *segment.Segment, i int, d *segment.Damage) error {
 		}
 		d.Torn = d.Torn || short
 	}
-	if !d.Torn || after > 0 {
-		r.lost = true
-	}
+	whole := !d.Torn || after > 0 // it was, once
+	r.lost = r.lost || whole
 	r.note("%d bytes from offset %d on (%v)", dropped+after, d.Offset, d.Reason)
 	if err := r.removeFrom(i + 1); err != nil {
 		return err
@@ -403,11 +402,42 @@ func (r *recovery) cutAt(seg *segment.Segment, i int, d *segment.Damage) error {
 	if err := seg.RemoveIndex(); err != nil {
 		return err
 	}
+	r.changed = true
+	if whole && r.sameBoot() {
+		return r.goOnElsewhere(seg, d)
+	}
 	if err := seg.File().Truncate(d.Pos); err != nil {
 		return fmt.Errorf("cut segment %d: %w", seg.Base(), err)
 	}
 	seg.Trust(0)
-	r.changed = true
+	return nil
+}
+
+// sameBoot reports whether somebody may still read what an earlier life has lent:
+// not when the machine has started since.
+func (r *recovery) sameBoot() bool {
+	c := &r.l.ckpt
+	return !r.hasCkpt || c.State == stateClean || c.BootID == r.l.store.bootID
+}
+
+// goOnElsewhere puts a copy of what is good of the last segment in its place. Behind
+// the damage may be batches that were lent, and must not change. What a write has
+// left that was cut short was never lent.
+func (r *recovery) goOnElsewhere(seg *segment.Segment, d *segment.Damage) error {
+	err := r.l.store.reserve.control(func() error {
+		fresh, err := copySegment(r.fs, r.l.dir, seg, d.Pos)
+		if err != nil {
+			return err
+		}
+		fresh.Release()
+		fresh.Trust(0)
+		r.segs[len(r.segs)-1], r.scanned[len(r.scanned)-1] = fresh, fresh
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cut segment %d: %w", seg.Base(), err)
+	}
+	seg.Retire()
 	return nil
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // A segment that retention or a trim drops may become the next segment of its log:
-// its blocks are allocated, and its pages are in memory. First it is filled with
+// its blocks are allocated, and its pages are in memory. That is not so when anything
+// of it was ever lent, or was there when the log was opened. First it is filled with
 // zeros, and these are synced, in the background. Were its batches left, then a
 // write that a crash cuts short could be taken for whole: nothing that the CRC of a
 // batch covers says where the batch belongs, so that the head of a new one before
@@ -64,7 +65,7 @@ func (l *log) sparePath() string { return path.Join(l.dir, spareName) }
 // dropSegment removes a segment that is no longer part of the log, or keeps its
 // file for the next.
 func (l *log) dropSegment(seg *segment.Segment) error {
-	if !l.sparing(seg.Summary().Bytes) {
+	if seg.Lent() > 0 || !l.sparing(seg.Summary().Bytes) {
 		if err := seg.Remove(); err != nil {
 			return err
 		}
@@ -72,8 +73,8 @@ func (l *log) dropSegment(seg *segment.Segment) error {
 		return nil
 	}
 	l.forget(seg)
-	// Nobody can come to hold it any more: who does, or has leased it, keeps it.
-	if !seg.Unused() || l.lent(seg.Base()) || l.spareSegment(seg) != nil {
+	// Nobody can come to hold it any more: who does, or has ever leased it, keeps it.
+	if !seg.Unused() || seg.Lent() > 0 || l.spareSegment(seg) != nil {
 		l.store.spares.give(seg.Summary().Bytes)
 		return seg.Remove()
 	}

@@ -190,8 +190,8 @@ func checkStale(t *testing.T, fs vfs.FS, boot string, from, least, most int64) {
 	}
 }
 
-// A dropped segment is used again unless somebody reads it, through a lease or not,
-// or there is one already, or no room for it.
+// A dropped segment is used again unless it was ever leased, or was there when the log
+// was opened, or somebody reads it, or there is one already, or no room for it.
 func TestWhatIsRecycled(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(t *testing.T, s *running, h storage.Handle)
@@ -209,7 +209,8 @@ func TestWhatIsRecycled(t *testing.T) {
 				t.Error(err)
 			}
 			files{s.Store}.Return([]storage.LeaseID{lent.ID})
-		}, true},
+		}, false},
+		"there at the opening": {func(t *testing.T, s *running, h storage.Handle) { reopened(t, s, h) }, false},
 		"held by a reader": {func(t *testing.T, s *running, h storage.Handle) {
 			if err := mustLog(t, s, h).snapshot().segs[0].Acquire(); err != nil {
 				t.Error(err)
@@ -230,13 +231,18 @@ func TestWhatIsRecycled(t *testing.T) {
 			}
 		}
 		c.before(t, s, res.Handle)
-		if _, err := s.Trim(t.Context(), res.Handle, 35); err != nil {
+		l, err := s.logFor(testID, "topic")
+		if err != nil {
 			t.Fatal(err)
 		}
-		if there, ready, err := s.spareIs(res.Handle); err != nil || there != c.want || ready != c.want {
+		h := l.handleNow()
+		if _, err := s.Trim(t.Context(), h, 35); err != nil {
+			t.Fatal(err)
+		}
+		if there, ready, err := s.spareIs(h); err != nil || there != c.want || ready != c.want {
 			t.Errorf("%s: there is a spare file: %v, it is ready: %v, %v", name, there, ready, err)
 		}
-		if err := s.Close(t.Context(), []storage.Handle{res.Handle})[0]; err != nil {
+		if err := s.Close(t.Context(), []storage.Handle{h})[0]; err != nil {
 			t.Fatal(err)
 		}
 		if left := s.spares.left; name != "no budget" && left != 1<<20 {

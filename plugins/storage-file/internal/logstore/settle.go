@@ -185,6 +185,7 @@ func (r *recovery) dropBlobs() error {
 func (r *recovery) adopt() error {
 	l := r.l
 	l.segs, l.index, l.epochs = r.segs, r.index, r.epochs
+	r.lend()
 	l.leo, l.logStart = r.next, l.ckpt.LogStart
 	l.holes = clipHoles(r.holes, l.logStart, l.leo)
 	l.lost = l.ckpt.Lost || r.verdict()
@@ -217,6 +218,14 @@ func (r *recovery) adopt() error {
 	}
 	l.publish()
 	return nil
+}
+
+// lend says of all batches that an earlier life may have lent them.
+func (r *recovery) lend() {
+	for _, seg := range r.segs[:len(r.segs)-1] {
+		seg.Lend(seg.Summary().Bytes)
+	}
+	r.segs[len(r.segs)-1].Lend(r.index.Bytes)
 }
 
 // verdict says whether acknowledged records may be missing at the end.

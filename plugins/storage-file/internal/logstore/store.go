@@ -73,9 +73,9 @@ type Store struct {
 	logger  *slog.Logger
 	options storage.LogOptions
 	lock    io.Closer
-	lender  vfs.Lender // nil where files cannot be lent
-	leases  *leases
-	pending sync.Pool // of *pendingAppend
+	lender  vfs.Lender    // nil where files cannot be lent
+	leases  atomic.Uint64 // the last that was given
+	pending sync.Pool     // of *pendingAppend
 	reserve *reserve
 	indexes *indexCache
 	runners *pool
@@ -141,7 +141,6 @@ func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (
 		handles: map[storage.Handle]*log{}, lost: map[storage.Handle]error{},
 	}
 	s.lender, _ = below.(vfs.Lender)
-	s.leases = newLeases()
 	s.names = newSharedSync(func() error { return fs.SyncDir(cfg.Dir) })
 	id, err := s.identify(cfg)
 	if err == nil {

@@ -210,12 +210,8 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 		return err
 	}
 	l.ahead = 0
-	size, _, err := keep.File().Stat()
-	if err != nil {
-		return err
-	}
-	if size > bytes && l.lent(keep.Base()) {
-		// What is cut off may be read through a lease, and must not change.
+	if keep.Lent() > bytes {
+		// What is cut off may still be read by others, and must not change.
 		if err := l.store.reserve.control(func() error { return l.goOnElsewhere(keep, bytes) }); err != nil {
 			return err
 		}

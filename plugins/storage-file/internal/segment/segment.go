@@ -57,6 +57,9 @@ type Segment struct {
 	verified atomic.Int64
 	trusted  atomic.Int64
 
+	// lent is where the bytes end that others may read, at any time from now on.
+	lent atomic.Int64
+
 	// sum is set before readers see the segment as one that no longer grows. A
 	// truncation may let it grow again, and it is then sealed anew.
 	sum atomic.Pointer[Summary]
@@ -139,6 +142,20 @@ func (s *Segment) Unused() bool { return s.file.Unused() }
 
 // Renamed says that the segment lost its temporary name.
 func (s *Segment) Renamed() { s.file.Renamed(s.path(LogSuffix)) }
+
+// Lend says that others may read the bytes before pos, through a descriptor or from
+// the file's memory, at any time from now on: they are never to be changed.
+func (s *Segment) Lend(pos int64) {
+	for {
+		lent := s.lent.Load()
+		if pos <= lent || s.lent.CompareAndSwap(lent, pos) {
+			return
+		}
+	}
+}
+
+// Lent is where the bytes end that were lent; zero: nothing was.
+func (s *Segment) Lent() int64 { return s.lent.Load() }
 
 // Trust says that the bytes from pos on were checked.
 func (s *Segment) Trust(pos int64) { s.trusted.Store(pos) }
