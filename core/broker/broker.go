@@ -16,6 +16,7 @@ import (
 	"github.com/brokerd/brokerd/core/config"
 	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/core/replica"
@@ -63,6 +64,7 @@ type Broker struct {
 	parts    *stages
 	plugins  *plugins
 	troubles *troubles
+	buffers  *memory.Buffers // of connections and replicas
 
 	ready chan struct{}
 	// now is what Run has put together so far.
@@ -98,6 +100,7 @@ func New(cfg config.Loaded, deps Deps) (*Broker, error) {
 	b := &Broker{
 		cfg: cfg, deps: deps, log: deps.Logger, hostname: hostname,
 		metrics: telemetry.NewMetrics(), parts: newStages(deps.Logger), ready: make(chan struct{}),
+		buffers: memory.NewBuffers(cfg.Memory / memoryParts * memoryIdle),
 	}
 	b.plugins = newPlugins(b.log, b.metrics.Plugins())
 	b.troubles = newTroubles(b.metrics.Replica(), b.log, time.Now)

@@ -25,8 +25,8 @@ import (
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
-// The parts of the memory budget, of memoryParts. What is left waits to be
-// collected.
+// The parts of the memory budget, of memoryParts. What is left waits to be collected:
+// see memory.Pace, to which a program's main says how much that is.
 const (
 	memoryParts = 32
 	// memoryServer is for what connections hold: requests, records that were read
@@ -40,6 +40,8 @@ const (
 	memoryTails = 3
 	// memoryGroups is for groups: their members, assignments and offsets.
 	memoryGroups = 4
+	// memoryIdle is for buffers that nobody has borrowed for the moment.
+	memoryIdle = 1
 	// fetchShare is how many of the largest replies to a fetch memory holds: all
 	// clients share it, so that none is to take much of it at once.
 	fetchShare = 32
@@ -141,7 +143,7 @@ func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(mo
 	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
 	deps := replica.Deps{
 		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(cfg.NodeID, settings),
-		Incarnation: incarnation, Purged: purged,
+		Incarnation: incarnation, Purged: purged, Buffers: b.buffers,
 	}
 	for _, s := range stores {
 		deps.Directories = append(deps.Directories, replica.Directory{
@@ -175,6 +177,7 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager, groups *
 		Events: b.metrics.API(), Logger: b.log, Now: time.Now,
 	})
 	cfg := server.DefaultConfig()
+	cfg.Buffers = b.buffers
 	cfg.MaxRequestBytes = int32(b.cfg.Server.RequestBytesMax)
 	cfg.MaxConnections = b.cfg.Server.ConnectionsMax
 	if cfg.IdleTimeout = b.cfg.Server.IdleMax; cfg.IdleTimeout < 0 {

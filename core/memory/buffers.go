@@ -3,6 +3,7 @@ package memory
 import (
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -15,14 +16,30 @@ const (
 	bufferClasses   = (mostBufferBits-leastBufferBits)*bufferSteps + 1
 )
 
-// Buffers lends byte slices and takes them back, to be lent again. What nobody has
-// borrowed is the collector's to take. All methods may be called concurrently.
+// Buffers lends byte slices and takes them back, to be lent again. Of those that nobody
+// has borrowed it keeps no more than its limit, and for long only what is needed again
+// and again: see Trim. All else is the collector's to take. All methods may be called
+// concurrently.
+//
+// A sync.Pool would keep what was idle at the last two collections, however much that is;
+// and since what is lent again makes no garbage, collections are rare.
 type Buffers struct {
-	classes [bufferClasses]sync.Pool // of *byte, the first of so many
+	limit   int64
+	idle    atomic.Int64 // bytes on all shelves
+	shelves [bufferClasses]shelf
 }
 
-// NewBuffers returns a pool that holds nothing.
-func NewBuffers() *Buffers { return &Buffers{} }
+// shelf has the idle buffers of one size. Who came last goes first, since the
+// processor's cache may still have it.
+type shelf struct {
+	mu      sync.Mutex
+	idle    []*byte // the first of so many
+	surplus int     // how many of them were idle at all times since the last trim
+}
+
+// NewBuffers returns a pool that holds nothing, and will never hold more than limit
+// bytes that nobody has borrowed.
+func NewBuffers(limit int64) *Buffers { return &Buffers{limit: limit} }
 
 // Get returns n bytes of any content, the caller's until Put. Its capacity is what it
 // takes of memory: at most a quarter more than n, or 4 KiB.
@@ -31,7 +48,8 @@ func (b *Buffers) Get(n int) []byte {
 	if class < 0 {
 		return make([]byte, n)
 	}
-	if p, ok := b.classes[class].Get().(*byte); ok {
+	if p := b.shelves[class].take(); p != nil {
+		b.idle.Add(-int64(size))
 		return unsafe.Slice(p, size)[:n]
 	}
 	return make([]byte, n, size)
@@ -43,9 +61,78 @@ func (b *Buffers) Put(buf []byte) {
 	if size == 0 {
 		return
 	}
-	if class, exact := bufferClass(size); class >= 0 && exact == size {
-		b.classes[class].Put(unsafe.SliceData(buf))
+	class, exact := bufferClass(size)
+	if class < 0 || exact != size {
+		return
 	}
+	if b.idle.Add(int64(size)) > b.limit {
+		b.drop((*shelf).shed)
+		if b.idle.Load() > b.limit {
+			b.idle.Add(-int64(size))
+			return
+		}
+	}
+	b.shelves[class].put(unsafe.SliceData(buf))
+}
+
+// Idle is how many bytes it keeps that nobody has borrowed.
+func (b *Buffers) Idle() int64 { return b.idle.Load() }
+
+// Trim lets go of what was idle at all times since the last call. It is called now and
+// then.
+func (b *Buffers) Trim() { b.drop((*shelf).trim) }
+
+// drop lets go of what each shelf lets go of.
+func (b *Buffers) drop(some func(*shelf) int) {
+	for class := range b.shelves {
+		if n := some(&b.shelves[class]); n > 0 {
+			b.idle.Add(-int64(n) * int64(classBytes(class)))
+		}
+	}
+}
+
+// take is nil where there is none.
+func (s *shelf) take() *byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.idle) - 1
+	if n < 0 {
+		return nil
+	}
+	p := s.idle[n]
+	s.idle[n], s.idle = nil, s.idle[:n]
+	s.surplus = min(s.surplus, n)
+	return p
+}
+
+func (s *shelf) put(p *byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, p)
+}
+
+// shed lets go of what was not needed since the last trim, and says how many those are.
+func (s *shelf) shed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shedLocked()
+}
+
+// trim is shed, and begins to count anew.
+func (s *shelf) trim() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := s.shedLocked()
+	s.surplus = len(s.idle)
+	return gone
+}
+
+func (s *shelf) shedLocked() int {
+	gone := s.surplus
+	n := copy(s.idle, s.idle[gone:])
+	clear(s.idle[n:])
+	s.idle, s.surplus = s.idle[:n], 0
+	return gone
 }
 
 // BufferBytes is the capacity of what Get returns for n bytes.
@@ -82,4 +169,10 @@ func bufferClass(n int) (class, size int) {
 	step := 1 << doubling / bufferSteps
 	steps := (n - 1<<doubling + step - 1) / step
 	return (doubling-leastBufferBits)*bufferSteps + steps, 1<<doubling + steps*step
+}
+
+// classBytes is the size of a class's buffers.
+func classBytes(class int) int {
+	doubling, steps := leastBufferBits+class/bufferSteps, class%bufferSteps
+	return 1<<doubling + steps*(1<<doubling/bufferSteps)
 }

@@ -9,7 +9,7 @@ import (
 
 // A buffer has the length that was asked for, and takes little more.
 func TestBufferSizes(t *testing.T) {
-	b := memory.NewBuffers()
+	b := memory.NewBuffers(1 << 30)
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(0, 10_000), rapid.IntRange(0, 20<<20)).Draw(t, "n")
 		buf := b.Get(n)
@@ -25,7 +25,7 @@ func TestBufferSizes(t *testing.T) {
 
 // What was given back is lent again, whatever of it is in use, and foreign slices do no harm.
 func TestBuffersAreLentAgain(t *testing.T) {
-	b := memory.NewBuffers()
+	b := memory.NewBuffers(1 << 30)
 	buf := b.Get(100_000)
 	buf = append(buf[:0], "once"...)
 	b.Put(buf[:2])
@@ -46,7 +46,7 @@ func TestBuffersAreLentAgain(t *testing.T) {
 // No buffer is with two borrowers.
 func TestBuffersAreLentOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := memory.NewBuffers()
+		b := memory.NewBuffers(1 << 30)
 		out := map[*byte]bool{}
 		var held [][]byte
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -65,4 +65,78 @@ func TestBuffersAreLentOnce(t *testing.T) {
 			held = append(held, buf)
 		}
 	})
+}
+
+// What is given back at once, of whatever sizes, is kept up to the limit and no further;
+// what was borrowed lately goes before what nobody needs.
+func TestBuffersKeepNoMoreThanTheirLimit(t *testing.T) {
+	const limit, large, small = 8 << 20, 1 << 20, 64 << 10
+	b := memory.NewBuffers(limit)
+	giveBack := func(n, size int) {
+		out := make([][]byte, n)
+		for i := range out {
+			out[i] = b.Get(size)
+		}
+		for _, buf := range out {
+			b.Put(buf)
+			if b.Idle() > limit {
+				t.Fatalf("%d bytes are idle, %d allowed", b.Idle(), limit)
+			}
+		}
+	}
+	giveBack(20, large)
+	if b.Idle() != limit {
+		t.Fatalf("%d bytes of 20 MiB are kept", b.Idle())
+	}
+	giveBack(20, small) // the large ones have just been needed
+	if b.Idle() != limit {
+		t.Fatalf("%d bytes are kept", b.Idle())
+	}
+	b.Trim() // begins to count
+	giveBack(20, small)
+	if want := int64(20 * small); b.Idle() != want {
+		t.Errorf("%d bytes are kept, want the %d that were needed last", b.Idle(), want)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		b := memory.NewBuffers(limit)
+		var held [][]byte
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			switch n := rapid.IntRange(0, 9<<20).Draw(t, "n"); {
+			case n%3 == 0 && len(held) > 0:
+				b.Put(held[0])
+				held = held[1:]
+			case n%17 == 0:
+				b.Trim()
+			default:
+				held = append(held, b.Get(n))
+			}
+			if b.Idle() < 0 || b.Idle() > limit {
+				t.Fatalf("%d bytes are idle", b.Idle())
+			}
+		}
+	})
+}
+
+// A trim takes what nobody needed since the last one, and leaves what was needed.
+func TestBuffersAreTrimmed(t *testing.T) {
+	const size = 1 << 20
+	b := memory.NewBuffers(1 << 30)
+	var all [][]byte
+	for range 10 {
+		all = append(all, b.Get(size))
+	}
+	for _, buf := range all {
+		b.Put(buf)
+	}
+	b.Trim()
+	for range 5 { // two are needed, again and again
+		one, two := b.Get(size), b.Get(size)
+		b.Put(one)
+		b.Put(two)
+	}
+	for i, want := range []int64{2 * size, 0, 0} {
+		if b.Trim(); b.Idle() != want {
+			t.Errorf("trim %d leaves %d bytes, want %d", i+2, b.Idle(), want)
+		}
+	}
 }

@@ -75,6 +75,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// idleShare is the part of Config.TailBytes that a manager's own buffers keep idle.
+const idleShare = 4
+
 // Directory is one store of this broker.
 type Directory struct {
 	ID     model.DirectoryID
@@ -122,7 +125,8 @@ type Deps struct {
 	// Executor makes the calls that change stores. Nil is the manager's own,
 	// which lives as long as Run.
 	Executor Executor
-	// Buffers lends the memory of what is kept and read. Nil: the manager's own.
+	// Buffers lends the memory of what is kept and read. Nil: the manager's own, which
+	// keep a quarter of Config.TailBytes idle.
 	Buffers Buffers
 	// Incarnation is this start of the broker. Until its registration is in the
 	// image, the metadata may lack what was committed last, and nothing is applied.

@@ -33,7 +33,7 @@ func withTail(t testing.TB, partitions int) *fixture {
 	cfg := testConfig()
 	cfg.TailBytes = 64 << 20
 	return start(t, newRestartable(t, memstore.Options{Before: faults.Before}), newCluster(t, topicRecords(testTopic, "orders", partitions)...), cfg,
-		func(d *Deps) { d.Buffers = memory.NewBuffers() })
+		func(d *Deps) { d.Buffers = memory.NewBuffers(16 << 20) })
 }
 
 // fill puts batches at the ends of partitions, about so many bytes in each, as clients
@@ -116,7 +116,7 @@ func TestFetchFromStoreAllocatesLittle(t *testing.T) {
 	}
 	store := &bufStore{restartable: newRestartable(t, memstore.Options{})}
 	f := start(t, store.restartable, newCluster(t, topicRecords(testTopic, "orders", 20)...), testConfig(),
-		func(d *Deps) { d.Buffers, d.Directories[0].Store = memory.NewBuffers(), store })
+		func(d *Deps) { d.Buffers, d.Directories[0].Store = memory.NewBuffers(16<<20), store })
 	f.fill(20, 40_000, 20_000)
 	store.data = make([]byte, 20_000)
 	q := question(20, 0)

@@ -66,7 +66,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		deps.Events = noEvents{}
 	}
 	if deps.Buffers == nil {
-		deps.Buffers = memory.NewBuffers()
+		deps.Buffers = memory.NewBuffers(cfg.TailBytes / idleShare)
 	}
 	if deps.Settings == nil {
 		deps.Settings = SettingsOf(cfg.NodeID, DefaultBroker())

@@ -266,7 +266,9 @@ func deleteTopic(t *testing.T, produce bool) {
 	store := newRestartable(t, memstore.Options{})
 	c := newCluster(t, topicRecords(testTopic, "orders", 64)...) // so many that the first may be gone before the last is counted
 	purged := make(chan model.TopicID, 10)
-	f := start(t, store, c, testConfig(), func(d *Deps) {
+	cfg := testConfig()
+	cfg.TailBytes = 64 << 10
+	f := start(t, store, c, cfg, func(d *Deps) {
 		d.Purged = func(topic model.TopicID, dir model.DirectoryID) {
 			if dir == testDir {
 				purged <- topic
@@ -275,6 +277,10 @@ func deleteTopic(t *testing.T, produce bool) {
 	})
 	if produce {
 		f.mustProduce(part(0), "x")
+		f.mustProduce(part(0), "x") // now what was stored before is in the tail
+		if f.tailBytes() == 0 {
+			t.Fatal("nothing is kept in memory")
+		}
 	}
 	f.Apply(c.apply(&image.TopicRemovalRecord{ID: testTopic, Name: "orders", Directories: []model.DirectoryID{testDir}}))
 	select {
@@ -291,6 +297,17 @@ func deleteTopic(t *testing.T, produce bool) {
 	if r := f.produce(part(0), makeBatch(t, batch.Options{}, "x")); !errors.Is(r.Err, model.ErrNotLeaderOrFollower) {
 		t.Fatalf("append to a deleted topic: %+v", r)
 	}
+	if n := f.tailBytes(); n != 0 {
+		t.Errorf("%d bytes of a deleted topic are kept in memory", n)
+	}
+}
+
+// tailBytes are what is kept of the ends of all logs.
+func (f *fixture) tailBytes() int64 {
+	s := f.shards[0].tails
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
 }
 
 func TestLogsThatMetadataDoesNotKnowAreLeftAlone(t *testing.T) { // FR-42, FR-43

@@ -304,6 +304,7 @@ func (s *Shard) remove(now time.Time, r *replica) {
 		s.step(now, r, &partition.Resign{Epoch: 1<<31 - 1})
 	}
 	r.deleting, r.closed = true, true
+	s.tails.reset(&r.tail)
 	s.replicas[r.id] = r
 	s.countOffline(r, false)
 	if r.opens == 0 {
@@ -393,7 +394,7 @@ func (s *Shard) stored(now time.Time, r *replica, c *appendCall) {
 	if c.taken {
 		r.arrived += int64(c.bytes)
 	}
-	if c.taken && c.first.Gen == r.gen {
+	if c.taken && c.first.Gen == r.gen && !r.deleting {
 		if v := r.machine.View(); v.Gen == c.first.Gen && v.LEO > c.last {
 			for i := range c.batches {
 				b := &c.batches[i]

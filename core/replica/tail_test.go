@@ -278,7 +278,7 @@ func live() int64 {
 // not take what they ask for, keep no more from being freed than the budget.
 func TestTailsHoldWhatTheyCount(t *testing.T) {
 	const limit, frameBytes = 16 << 20, 1 << 20
-	all := newTails(limit, memory.NewBuffers())
+	all := newTails(limit, memory.NewBuffers(16<<20))
 	var tl tail
 	var unread []tailRead
 	before := live()

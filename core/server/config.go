@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/brokerd/brokerd/core/memory"
 )
 
 // Listener is an address to listen on, under a name.
@@ -41,7 +43,14 @@ type Config struct {
 	StallTimeout time.Duration
 	// DrainTimeout is how long begun requests may take after a stop.
 	DrainTimeout time.Duration
+	// Buffers lends the memory of large requests, and is trimmed by the server. Nil: the
+	// server's own.
+	Buffers *memory.Buffers
 }
+
+// buffersShare is the part of the budget that a server's own buffers keep idle at most,
+// beside it.
+const buffersShare = 16
 
 // DefaultConfig has every default, and no listeners.
 func DefaultConfig() Config {

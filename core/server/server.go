@@ -51,10 +51,14 @@ func New(cfg Config, handler wire.Handler, budget *memory.Budget, logger *slog.L
 	if events == nil {
 		events = noEvents{}
 	}
+	large := cfg.Buffers
+	if large == nil {
+		large = memory.NewBuffers(budget.Total() / buffersShare)
+	}
 	return &Server{
 		cfg: cfg, handler: handler, pool: newPool(budget, cfg), log: logger, events: events,
 		flexible: newFlexibility(), conns: map[*conn]struct{}{},
-		buffers: newBuffers(), senders: newSenders(), large: memory.NewBuffers(),
+		buffers: newBuffers(), senders: newSenders(), large: large,
 	}
 }
 

@@ -38,6 +38,7 @@ func (s *Server) sweep(ctx context.Context) {
 			}
 			clear(all)
 			s.workers.trim()
+			s.large.Trim()
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/telemetry"
 	storagefile "github.com/brokerd/brokerd/plugins/storage-file"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -43,8 +44,15 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	// As brokerd does; the store needs some of it here.
-	const own = 64 << 20
+	const own, wasteShare = 64 << 20, 32
 	debug.SetMemoryLimit(cfg.Memory + own)
+	ctx, end := context.WithCancel(ctx)
+	paced := make(chan struct{})
+	go func() {
+		defer close(paced)
+		memory.Pace(ctx, cfg.Memory/wasteShare)
+	}()
+	defer func() { end(); <-paced }()
 	p := storagefile.Provider()
 	b, err := broker.New(cfg, broker.Deps{Logger: log, Version: "inprocess", Inside: map[string]storage.Provider{p.Info().Name: p}})
 	if err != nil {
