@@ -34,4 +34,9 @@ type StoreStatus struct {
 	TotalBytes int64  `json:"total_bytes"` // 0: not known
 	FreeBytes  int64  `json:"free_bytes"`
 	Replicas   int    `json:"replicas"`
+	// Carrier is what the store's records go by: files, socket or grpc; "" while no
+	// process serves.
+	Carrier string `json:"carrier,omitempty"`
+	Grants  int    `json:"grants"` // logs whose end the broker writes itself
+	Leases  int    `json:"leases"` // stretches of files that it reads itself
 }

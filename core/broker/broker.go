@@ -77,6 +77,7 @@ type assembly struct {
 	quorum    *quorum.Node
 	replicas  *replica.Manager
 	groups    *coordinator.Manager
+	stores    []store
 	listeners []admin.ListenerStatus
 	// directories are the stores' own.
 	directories []model.DirectoryID
@@ -102,6 +103,7 @@ func New(cfg config.Loaded, deps Deps) (*Broker, error) {
 		metrics: telemetry.NewMetrics(), parts: newStages(deps.Logger), ready: make(chan struct{}),
 		buffers: memory.NewBuffers(cfg.Memory / memoryParts * memoryIdle),
 	}
+	b.metrics.Stores(b.paths)
 	b.plugins = newPlugins(b.log, b.metrics.Plugins())
 	b.troubles = newTroubles(b.metrics.Replica(), b.log, time.Now)
 	b.now.Store(&assembly{waiting: "the broker has not begun to start"})

@@ -115,6 +115,7 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 		stores = append(stores, launched[len(launched)-1])
 	}
 	b.parts.start(ctx, "plugins", pluginsStop, host.Run)
+	b.progress(func(a *assembly) { a.stores = stores })
 	for _, s := range launched {
 		b.progress(func(a *assembly) { a.waiting = "store " + s.Name() })
 		if err := s.WaitReady(ctx); err != nil {

@@ -96,6 +96,9 @@ func (b *Broker) storeStatus(name string) admin.StoreStatus {
 	if state.err != nil {
 		s.Error = state.err.Error()
 	}
+	if path, ok := b.path(name); ok {
+		s.Carrier, s.Grants, s.Leases = path.Carrier, int(path.GrantsHeld()), path.Leases
+	}
 	return s
 }
 

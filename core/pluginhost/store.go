@@ -47,7 +47,8 @@ type Store struct {
 	plugin string
 	cfg    storage.Config
 
-	current atomic.Pointer[life] // nil while no process serves
+	current  atomic.Pointer[life] // nil while no process serves
+	counters plugin.Counters      // of every life
 
 	// settled is closed when the first start has succeeded, or failed for good.
 	settled    chan struct{}
@@ -88,6 +89,25 @@ func (s *Store) Restarts() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(0, s.lives-1)
+}
+
+// Path is how a store's records go to its plugin and come from it.
+type Path struct {
+	plugin.Traffic // of every process so far
+	plugin.Held    // now; nothing while no process serves
+	// Carrier is in use, "" while no process serves; Allowed is the most that the
+	// configuration lets it be.
+	Carrier, Allowed string
+}
+
+// Path looks at the way of the store's records.
+func (s *Store) Path() Path {
+	allowed, _ := plugin.CarrierNamed(s.host.cfg.Carriers[s.name]) // all of them are known, see Validate
+	p := Path{Traffic: s.counters.Traffic(), Allowed: allowed.String()}
+	if l, err := s.live(); err == nil {
+		p.Carrier, p.Held = l.store.Carrier().String(), l.store.Held()
+	}
+	return p
 }
 
 // WaitReady returns nil once the store has served for the first time. It returns

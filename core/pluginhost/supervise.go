@@ -56,6 +56,7 @@ func (s *Store) launch(ctx context.Context) (*life, error) {
 		return nil, err
 	}
 	cfg.Carrier, _ = plugin.CarrierNamed(s.host.cfg.Carriers[s.name]) // all of them are known, see Validate
+	cfg.Counters = &s.counters
 	process, err := plugin.Launch(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -166,7 +166,9 @@ func (m *Manager) newReplica(id model.Partition, topic string, p *image.Partitio
 	r := &replica{id: id, topic: topic, shard: m.shardOf(id), dirID: dir, dir: m.dirs[dir]}
 	v := &view{View: partition.New(partition.Config{Partition: id, Node: m.cfg.NodeID, Limits: m.cfg.Limits}).View()}
 	v.Status = partition.StatusOpening
-	if r.dir == nil {
+	if r.dir != nil {
+		r.fromMemory = &r.dir.fromMemory[r.shard.index]
+	} else {
 		v.Status = partition.StatusOffline
 		v.Why = notOurs(dir)
 		m.deps.Logger.Error("replica is offline", "topic", topic, "partition", id.Index, "err", v.Why)

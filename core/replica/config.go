@@ -84,6 +84,9 @@ type Directory struct {
 	Name   string // in the configuration
 	Plugin string
 	Store  storage.Store
+
+	// fromMemory is what readers were given of it without the store, by shard.
+	fromMemory []counter
 }
 
 // TopicSettings is what a topic's settings mean here.

@@ -58,7 +58,7 @@ func (c *fetch) readTail(ctx context.Context, r *reading) bool {
 	}
 	r.out.Data = append(r.out.Data, got.parts...)
 	c.extents = append(c.extents, got.extents...)
-	c.took(r.fetching, got.bytes, got.bytes, got.next)
+	c.tookTail(r, got.bytes, got.bytes, got.next)
 	got.empty()
 	return true
 }
@@ -76,8 +76,14 @@ func (c *fetch) copyTail(r *reading, got *tailRead) {
 		data = append(data, part...)
 	}
 	r.out.Data = append(r.out.Data, data)
-	c.took(r.fetching, len(data), cap(data), got.next)
+	c.tookTail(r, len(data), cap(data), got.next)
 	got.drop()
+}
+
+// tookTail counts what was read from a tail.
+func (c *fetch) tookTail(r *reading, bytes, memory int, next int64) {
+	r.replica.fromMemory.n.Add(int64(bytes))
+	c.took(r.fetching, bytes, memory, next)
 }
 
 // took counts what was read.

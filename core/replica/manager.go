@@ -90,6 +90,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 			return nil, fmt.Errorf("replica manager: store %q has no store, or another's directory ID %s", d.Name, d.ID)
 		}
 		m.dirs[d.ID] = d
+		d.fromMemory = make([]counter, cfg.Shards)
 	}
 	if m.exec == nil {
 		m.work = newWorkers(cfg.Shards, cfg.StoreWorkers, m.deps.Directories)
@@ -321,6 +322,18 @@ func (m *Manager) Directories(ctx context.Context) []model.Directory {
 			ID: id, Name: id.String(), Replicas: statuses(byDir[id], nil),
 			Err: fmt.Errorf("%w: %w", notOurs(id), model.ErrStorage),
 		})
+	}
+	return out
+}
+
+// TailBytes is how many bytes readers of each directory were given from the ends of logs
+// in memory, in the order of Deps.Directories.
+func (m *Manager) TailBytes() []int64 {
+	out := make([]int64, len(m.deps.Directories))
+	for i := range m.deps.Directories {
+		for shard := range m.deps.Directories[i].fromMemory {
+			out[i] += m.deps.Directories[i].fromMemory[shard].n.Load()
+		}
 	}
 	return out
 }

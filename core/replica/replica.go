@@ -19,7 +19,8 @@ type replica struct {
 	// view is what readers see; the shard publishes it.
 	view atomic.Pointer[view]
 
-	tail tail
+	tail       tail
+	fromMemory *counter // of dir and shard, nil without a dir
 
 	watchers watchers // who waits for the view to change
 
@@ -47,6 +48,12 @@ type replica struct {
 type view struct {
 	partition.View
 	handle storage.Handle
+}
+
+// counter has a cache line of its own, since others are counted on other processors.
+type counter struct {
+	n atomic.Int64
+	_ [56]byte
 }
 
 // logID names the replica's log in its store.

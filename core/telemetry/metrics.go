@@ -66,7 +66,8 @@ func (s *series[T]) add(value string, one T) {
 // requestBuckets reach from what memory answers to what a long poll waits.
 var requestBuckets = [...]float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
 
-// NewMetrics makes every metric of the table, and those of the Go process.
+// NewMetrics makes every metric of the table that is counted here, and those of the Go
+// process. Stores adds the others.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
@@ -74,7 +75,7 @@ func NewMetrics() *Metrics {
 		gauges:     make(map[string]*prometheus.GaugeVec),
 		histograms: make(map[string]*histogram),
 	}
-	for _, row := range Table() {
+	for _, row := range counted() {
 		switch row.Kind {
 		case Counter:
 			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: row.Name, Help: row.Help}, row.Labels)

@@ -71,6 +71,15 @@ const (
 
 // Table returns every metric, in the order of the document.
 func Table() []Metric {
+	table := counted()
+	for _, m := range storeMetrics() {
+		table = append(table, m.Metric)
+	}
+	return table
+}
+
+// counted are those that are counted as things happen.
+func counted() []Metric {
 	return []Metric{
 		{brokerInfo, Gauge, []string{"version", "cluster", "broker"}, "Always 1; the labels tell who this is."},
 		{brokerReady, Gauge, nil, "1 while the broker serves clients."},

@@ -32,6 +32,7 @@ type Client struct {
 	conn        *grpc.ClientConn
 	plugin      pluginv1.PluginClient
 	callTimeout time.Duration
+	counters    *Counters
 
 	mu      sync.Mutex
 	socket  *net.UnixConn // until a store has it
@@ -45,7 +46,7 @@ func NewClient(conn *grpc.ClientConn, callTimeout time.Duration) *Client {
 	if callTimeout <= 0 {
 		callTimeout = DefaultCallTimeout
 	}
-	c := &Client{callTimeout: callTimeout}
+	c := &Client{callTimeout: callTimeout, counters: &Counters{}}
 	c.connected(conn)
 	return c
 }
@@ -54,6 +55,10 @@ func NewClient(conn *grpc.ClientConn, callTimeout time.Duration) *Client {
 func (c *Client) connected(conn *grpc.ClientConn) {
 	c.conn, c.plugin = conn, pluginv1.NewPluginClient(conn)
 }
+
+// CountWith has what the client's stores move counted by c, which must be done before
+// Store is called.
+func (c *Client) CountWith(counters *Counters) { c.counters = counters }
 
 // AddSocket lets the first store whose plugin offers it use the fast lane over
 // conn, the other end of which the plugin has, for as much as the carrier says. The
@@ -157,7 +162,7 @@ func (c *Client) Store(ctx context.Context, cfg storage.Config) (*Store, storage
 		client:       c,
 		rpc:          storagev1.NewStorageClient(c.conn),
 		capabilities: capabilitiesFromProto(m.GetCapabilities()),
-		lane:         newLane(),
+		lane:         newLane(c.counters),
 		handles:      map[storage.LogID]storage.Handle{},
 		opening:      map[storage.LogID]chan struct{}{},
 	}

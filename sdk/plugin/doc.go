@@ -61,6 +61,8 @@
 //     of the store's lock as its last act. (files_test.go, hostfiles_test.go)
 //   - No byte is served from a lease that its CRC and its place in the order of offsets
 //     do not vouch for. (files_test.go)
+//   - Each batch that was appended or read is counted once, by the way that it went, and
+//     each grant's end by its reason, over all processes of a store. (traffic_test.go)
 //   - The class of an error is the same on both sides. (convert_test.go)
 //   - Frames are, byte for byte, what protobuf makes of the message Frame.
 //     (codec_test.go)

@@ -175,11 +175,13 @@ func (l *hostLog) take(a answer, require storage.Survives) {
 		return
 	}
 	l.grant, l.askAfter = g, askAfterMin
+	l.files.lane.counters.grantsBegun.Add(1)
 	l.files.lane.wantTick()
 }
 
 // refused makes the log ask again, but later. The caller holds mu.
 func (l *hostLog) refused() {
+	l.files.lane.counters.grantsRefused.Add(1)
 	l.askAfter = min(2*l.askAfter, askAfterMax)
 	l.files.notLent(l)
 }

@@ -284,7 +284,7 @@ func (f *hostFiles) revoke() {
 	}
 	for _, l := range f.all() {
 		l.mu.Lock()
-		l.drop()
+		l.drop(GrantLost)
 		l.unlock()
 	}
 	f.leases.closeAll()

@@ -64,6 +64,7 @@ type told struct {
 	pos, base int64
 	infos     []byte // the batch infos, encoded
 	batches   int
+	bytes     int64
 }
 
 // unlock frees mu and calls the completions that have come due.
@@ -131,19 +132,28 @@ func (l *hostLog) granted(c *call) bool {
 	}
 	req := &c.req.append
 	switch {
-	case l.over.Load() == uint64(g.ID), l.queue.spoiled.Load(), l.files.untold.Load() > untoldMax,
-		req.Require > l.files.offers.Survives, !g.fits(req):
-		l.end()
+	case l.over.Load() == uint64(g.ID):
+		l.end(GrantOver)
+		return false
+	case l.queue.spoiled.Load():
+		l.end(GrantFailed)
+		return false
+	case l.files.untold.Load() > untoldMax:
+		l.end(GrantBehind)
+		return false
+	case req.Require > l.files.offers.Survives, !g.fits(req):
+		l.end(GrantUnfit)
 		return false
 	}
 	pos, base := g.pos, g.leo
 	if err := l.files.using(func() error { return g.write(req) }); err != nil {
-		l.end()
+		l.end(GrantFailed)
 		return false
 	}
 	l.used.Store(l.files.clock.Load())
 	l.note(req, pos, base)
 	l.wrote(req, pos, base)
+	l.told.bytes += g.pos - pos
 	if req.Require > storage.SurvivesProcess {
 		l.tellFor(c)
 		return true
@@ -207,6 +217,7 @@ func (l *hostLog) tellFor(c *call) {
 // tellAs makes c the unit that tells.
 func (l *hostLog) tellAs(c *call, require storage.Survives, appended func(storage.AppendResult, error)) {
 	g, t := l.grant, l.told
+	l.files.lane.counters.granted.add(int64(t.batches), t.bytes)
 	l.told = told{infos: make([]byte, 0, min(len(t.infos), tellBatches*infoBytes))}
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(l.files.timeout)
@@ -262,7 +273,7 @@ func raise(v *atomic.Int64, n int64) {
 func (l *hostLog) renew() {
 	if g := l.grant; g != nil && l.over.Load() == uint64(g.ID) {
 		epoch, require := g.LeaderEpoch, g.require
-		l.end()
+		l.end(GrantOver)
 		l.ask(epoch, require)
 	}
 }
@@ -270,18 +281,20 @@ func (l *hostLog) renew() {
 // end tells what was written and does not use the grant any more, which ends with
 // the next call in the log; another is asked for after the next append. The caller
 // holds mu.
-func (l *hostLog) end() {
+func (l *hostLog) end(why GrantEnd) {
 	if l.grant == nil {
 		return
 	}
 	l.tell()
-	l.drop()
+	l.drop(why)
 	l.count = l.askAfter
 }
 
 // drop lets go of the grant. The caller holds mu.
-func (l *hostLog) drop() {
+func (l *hostLog) drop(why GrantEnd) {
 	if l.grant != nil {
+		l.files.lane.counters.granted.add(int64(l.told.batches), l.told.bytes)
+		l.files.lane.counters.grantsEnded[why].Add(1)
 		l.files.untold.Add(-int64(l.told.batches))
 		l.pending.Add(-int64(l.told.batches))
 		l.told = told{}
@@ -298,7 +311,7 @@ func (l *hostLog) giveBack(since int64) {
 		return
 	}
 	id := l.grant.ID
-	l.end()
+	l.end(GrantIdle)
 	l.count = 0
 	l.files.lane.post(&call{req: request{head: head{kind: kindEnd, handle: l.handle}, end: id}, done: func(answer) {}})
 }
@@ -311,7 +324,7 @@ func (l *hostLog) suspend(ctx context.Context) error {
 	l.changes++
 	l.generation++
 	err := l.settled(ctx)
-	l.end()
+	l.end(GrantChange)
 	l.unlock()
 	return err
 }

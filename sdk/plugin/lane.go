@@ -34,6 +34,7 @@ type call struct {
 	// telling: it tells of appends that have completed.
 	telling bool
 	cost    int64               // before it is admitted: the bytes of its data
+	sent    int64               // bytes of the unit; the sender's
 	window  *semaphore.Weighted // what cost was taken from, once admitted
 
 	// One of these is called once, with no lock held.
@@ -76,6 +77,7 @@ type lane struct {
 	writes   *semaphore.Weighted
 	reads    *semaphore.Weighted
 	calls    sync.Pool // of *call, for appends
+	counters *Counters // of the store
 	// tick is called by the watch some time after wantTick.
 	tick func()
 
@@ -89,16 +91,17 @@ type lane struct {
 	dead     error
 }
 
-func newLane() *lane {
+func newLane(counters *Counters) *lane {
 	return &lane{
-		gone:    make(chan struct{}),
-		tick:    func() {},
-		wake:    make(chan struct{}, 1),
-		awake:   make(chan struct{}, 1),
-		writes:  semaphore.NewWeighted(writeWindowBytes),
-		reads:   semaphore.NewWeighted(readWindowBytes),
-		pending: map[uint64]*call{},
-		queues:  map[storage.Handle]*queue{},
+		counters: counters,
+		gone:     make(chan struct{}),
+		tick:     func() {},
+		wake:     make(chan struct{}, 1),
+		awake:    make(chan struct{}, 1),
+		writes:   semaphore.NewWeighted(writeWindowBytes),
+		reads:    semaphore.NewWeighted(readWindowBytes),
+		pending:  map[uint64]*call{},
+		queues:   map[storage.Handle]*queue{},
 	}
 }
 
@@ -142,6 +145,7 @@ func (l *lane) receive(in incoming) error {
 		a.mem, a.memSize = in.mem, in.size
 	}
 	l.answered.Add(1)
+	l.counters.received.add(1, int64(len(in.unit)))
 	l.complete(a)
 	return nil
 }
@@ -158,10 +162,13 @@ func (l *lane) send(ctx context.Context, to link) {
 		runtime.Gosched() // so that those who are about to submit share a system call
 		for l.take(&batch) {
 			err := to.send(&batch)
+			units, bytes := int64(len(batch)), int64(0)
 			for i, c := range batch {
+				bytes += c.sent
 				c.unref()
 				batch[i] = nil
 			}
+			l.counters.sent.add(units, bytes)
 			batch = batch[:0]
 			if err != nil {
 				return // receive gets the link's own error
@@ -278,6 +285,7 @@ func (l *lane) admit(ctx context.Context, c *call) error {
 	}
 	cost := min(max(c.cost, floor), ceiling)
 	if !window.TryAcquire(cost) {
+		l.counters.waits.Add(1)
 		if !c.deadline.IsZero() {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadline(ctx, c.deadline)
@@ -301,6 +309,7 @@ func (l *lane) complete(a answer) {
 		a.drop()
 		return
 	}
+	l.count(c, &a)
 	l.end(c, a)
 	queue := c.queue
 	l.mu.Unlock()
@@ -309,6 +318,21 @@ func (l *lane) complete(a answer) {
 		return
 	}
 	c.finish()
+}
+
+// count counts what an answer says was appended, or brings. Only the receiver calls it.
+func (l *lane) count(c *call, a *answer) {
+	switch {
+	case a.err != nil:
+	case c.req.kind == kindAppend:
+		bytes := int64(0)
+		for i := range c.req.append.Batches {
+			bytes += int64(c.req.append.Batches[i].Bytes)
+		}
+		l.counters.called.add(int64(len(c.req.append.Batches)), bytes)
+	case c.req.kind == kindRead:
+		l.counters.calledBytes.Add(int64(len(a.read.Data)))
+	}
 }
 
 // drop gives back what an answer holds that nobody gets.

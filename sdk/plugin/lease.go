@@ -206,9 +206,11 @@ func (c *leaseCache) serve(le *lease, pos int64, req *storage.ReadRequest, err e
 		res, err = c.files.readLease(le, pos, req)
 	}
 	if err != nil {
+		c.files.lane.counters.doubted(err)
 		c.discard(le)
 		return storage.ReadResult{}, false
 	}
+	c.files.lane.counters.leasedBytes.Add(int64(len(res.Data)))
 	if k := c.checkedOf(le.handle, le.FileID, le.info); k != nil {
 		k.read(pos, req.Offset, res.Data)
 	}

@@ -53,6 +53,8 @@ type LaunchConfig struct {
 	// Carrier is the most that is used of what the plugin offers: all, if it is not
 	// said.
 	Carrier Carrier
+	// Counters count what the process's store moves, if they are not nil.
+	Counters *Counters
 }
 
 // DefaultEnv is what every plugin may see of the environment.
@@ -144,6 +146,9 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 // and nothing is left behind when we are killed.
 func (p *Process) connect(ctx context.Context, cfg LaunchConfig, socket *net.UnixConn) error {
 	p.Client = NewClient(nil, cfg.CallTimeout)
+	if cfg.Counters != nil {
+		p.CountWith(cfg.Counters)
+	}
 	if socket != nil {
 		p.AddSocket(socket, cfg.Carrier)
 	}

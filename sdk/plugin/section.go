@@ -39,12 +39,14 @@ func (c *leaseCache) section(req *storage.ReadRequest) (storage.Section, bool) {
 		c.release(le, cursor{})
 		return storage.Section{}, false
 	}
+	c.files.lane.counters.sectionBytes.Add(end.pos - pos)
 	return storage.Section{File: le.File, Pos: pos, Bytes: int(end.pos - pos), Next: end.offset, Owner: le}, true
 }
 
 // Release implements storage.SectionOwner.
 func (le *lease) Release(damaged bool) {
 	if damaged {
+		le.cache.files.lane.counters.leasesDoubted[DoubtRead].Add(1)
 		le.cache.forgetChecked(le.handle)
 		le.cache.discard(le)
 		return

@@ -392,7 +392,10 @@ func (r *requests) count() int         { return len(*r) }
 func (r *requests) bytesMax(i int) int { return requestBytesMax(&(*r)[i].req) }
 func (r *requests) file(int) *os.File  { return nil }
 func (r *requests) encode(i int, dst []byte) ([]byte, [][]byte) {
-	return appendRequest(dst, &(*r)[i].req)
+	c := (*r)[i]
+	out, data := appendRequest(dst, &c.req)
+	c.sent = int64(len(out) - len(dst) + recordbatch.TotalBytes(data))
+	return out, data
 }
 
 // answers is answers as they are sent.

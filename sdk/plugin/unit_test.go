@@ -274,7 +274,7 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 // A handle that is replaced while its appends are in flight leaves nothing
 // behind once they have completed.
 func TestQueueGoesWithItsHandle(t *testing.T) {
-	l := newLane()
+	l := newLane(&Counters{})
 	var errs []error
 	submit := func() *call {
 		c := &call{

@@ -31,12 +31,13 @@ const (
 // killed and started again on the same data and port. It belongs to the test's
 // goroutine.
 type broker struct {
-	t    *testing.T
-	dir  string
-	port int
-	args []string
-	env  []string // NAME=value: settings of this broker
-	now  *process // nil while none runs
+	t     *testing.T
+	dir   string
+	port  int
+	args  []string
+	env   []string // NAME=value: settings of this broker
+	admin int      // port of the admin listener, of one that is watched
+	now   *process // nil while none runs
 }
 
 // process is one life of a broker.

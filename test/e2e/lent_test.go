@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -53,33 +51,6 @@ func lentKills() int {
 		return 200
 	}
 	return 4
-}
-
-// lentFiles is what the broker holds open of the logs below its directory: those
-// that it may write, which are grants, and those that it only reads, which are leases.
-func lentFiles(b *broker) (grants, leases int) {
-	dir := fmt.Sprintf("/proc/%d/fd/", b.pid())
-	entries, _ := os.ReadDir(dir) // none when it has ended
-	for _, e := range entries {
-		path, err := os.Readlink(dir + e.Name())
-		if err != nil || !strings.HasPrefix(path, b.dir+"/") || !strings.Contains(filepath.Base(path), ".log") {
-			continue
-		}
-		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", b.pid(), e.Name()))
-		if err != nil {
-			continue
-		}
-		_, flags, _ := strings.Cut(string(info), "flags:")
-		mode, err := strconv.ParseInt(strings.Fields(flags)[0], 8, 64)
-		switch {
-		case err != nil:
-		case mode&syscall.O_ACCMODE == syscall.O_RDONLY:
-			leases++
-		default:
-			grants++
-		}
-	}
-	return grants, leases
 }
 
 const (
@@ -138,7 +109,7 @@ func (w *lentWork) failed() error {
 }
 
 func killLent(t *testing.T, carrier, policy string) {
-	b := startBrokerOn(t, t.TempDir(), []string{lentMemory}, append(carrying(carrier), "--flush", policy)...)
+	b := startWatched(t, []string{lentMemory}, append(carrying(carrier), "--flush", policy)...)
 	w := &lentWork{b: b, topic: "lent"}
 	createTopic(t, b.addr(), w.topic, lentPartitions)
 	ctx := testContext(t, time.Duration(lentKills())*10*time.Second+2*time.Minute)
@@ -164,7 +135,7 @@ func killLent(t *testing.T, carrier, policy string) {
 		if err := w.failed(); err != nil {
 			t.Fatalf("after %d kills: %v\n%s", len(took), err, b.tail())
 		}
-		grants, leases := lentFiles(b)
+		grants, leases := b.lent()
 		if carrier == carrierAuto && (grants == 0 || leases == 0) {
 			if passed++; ctx.Err() != nil {
 				t.Fatalf("%d kills, and %d times the broker held %d grants and %d leases\n%s", len(took), passed, grants, leases, b.tail())

@@ -60,7 +60,7 @@ type changed struct {
 }
 
 func changesUnderLeases(t *testing.T, carrier string) {
-	b := startBrokerOn(t, t.TempDir(), []string{lentMemory},
+	b := startWatched(t, []string{lentMemory},
 		append(carrying(carrier), "--flush", "interval", "--set", "log.retention.check.interval.ms=100ms")...)
 	c := &changed{t: t, b: b, admin: newAdmin(t, b.addr()), topic: "changed"}
 	ctx := testContext(t, time.Duration(changesMade())*10*time.Second+time.Minute)
@@ -81,7 +81,7 @@ func changesUnderLeases(t *testing.T, carrier string) {
 			t.Fatalf("change %d: %v\n%s", n, err, b.tail())
 		}
 		reused += seen.look()
-		if _, leases := lentFiles(b); leases > 0 {
+		if _, leases := b.lent(); leases > 0 {
 			held++
 		}
 		switch {
