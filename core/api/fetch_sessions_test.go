@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"math"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -33,9 +34,16 @@ func open(t *testing.T, h *Handler, version int16, partitions ...string) int32 {
 	return resp.SessionID
 }
 
-// A session's answers hold what changed, and every error every time.
+// A session's answers hold what changed, and every error every time; wherever the records
+// lie.
 func TestSessionStory(t *testing.T) {
+	t.Run("in memory", func(t *testing.T) { tellSessionStory(t, nil) })
+	t.Run("in a file", func(t *testing.T) { tellSessionStory(t, recordsFile(t)) })
+}
+
+func tellSessionStory(t *testing.T, file *os.File) {
 	c := newCluster(t)
+	c.file = file
 	id := c.topic("orders", self, self, self)
 	h := newHandler(c)
 	p := func(i int32) model.Partition { return model.Partition{Topic: id, Index: i} }

@@ -1,8 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -225,10 +229,43 @@ func TestFetchZstd(t *testing.T) {
 	id := c.topic("orders", self)
 	c.logs[model.Partition{Topic: id}] = &memLog{leo: 2, batches: [][]byte{
 		records(t, batch.Options{}, "v"), records(t, batch.Options{Codec: batch.Zstd, BaseOffset: 1}, "v")}}
-	for version, want := range map[int16]string{9: "orders-0!76", 10: "orders-0+"} {
-		if got := answered(ask[*kmsg.FetchResponse](t, newHandler(c), version, toFetch("orders-0"))); got != want {
-			t.Errorf("version %d: %q", version, got)
+	for _, c.file = range []*os.File{nil, recordsFile(t)} { // of what lies in a file nobody sees the codec
+		for version, want := range map[int16]string{9: "orders-0!76", 10: "orders-0+"} {
+			if got := answered(ask[*kmsg.FetchResponse](t, newHandler(c), version, toFetch("orders-0"))); got != want {
+				t.Errorf("version %d, in a file: %v: %q", version, c.file != nil, got)
+			}
 		}
+	}
+}
+
+// recordsFile is a file for records.
+func recordsFile(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "records"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// Records that lie in a file are answered as others are, and counted as they are.
+func TestFetchSections(t *testing.T) {
+	c := newCluster(t)
+	id := c.topic("orders", self, self)
+	c.fill(t, model.Partition{Topic: id})
+	inMemory := ask[*kmsg.FetchResponse](t, newHandler(c), 12, toFetch("orders-0", "orders-1"))
+	c.file = recordsFile(t)
+	events := &events{}
+	inFile := ask[*kmsg.FetchResponse](t, newHandler(c, func(_ *Config, d *Deps) { d.Events = events }), 12, toFetch("orders-0", "orders-1"))
+	if got, want := inFile.AppendTo(nil), inMemory.AppendTo(nil); !bytes.Equal(got, want) {
+		t.Errorf("got\n%x, in memory\n%x", got, want)
+	}
+	if want := len(inFile.Topics[0].Partitions[0].RecordBatches); want == 0 || events.fetched != want {
+		t.Errorf("%d bytes are counted, of %d", events.fetched, want)
+	}
+	if size, _ := c.file.Seek(0, io.SeekCurrent); size != int64(events.fetched) {
+		t.Errorf("%d bytes are in the file", size)
 	}
 }
 

@@ -20,6 +20,12 @@
 // and at most one wake-up; no goroutine, channel, timer or allocation of its own. What it
 // needs meanwhile is lent from the server's pools: an idle connection has no buffer.
 //
+// Records are sent from where they are. Of those that lie in a file (model.Section) the
+// kernel does it, without a copy, where it can: on Linux, from the files of most file
+// systems, over a plain socket. Else they go through memory, copyBytes at a time. A file
+// that turns out not to have them costs the connection, since a frame that was begun
+// can't be ended; nothing is ever sent in their place.
+//
 // The reader stops, and with it the client, by the kernel's own backpressure, while
 // MaxInFlight requests are not yet replied to, and while it sends replies itself.
 //
@@ -47,8 +53,12 @@
 // before it reads them (wire.Call.Room): at most firstFetchBytes at first, and then
 // twice what the one before took, so that only those who read what they are sent come
 // to hold much. It is given less where there is less, and waits in line for one batch
-// only, holding nothing meanwhile. Records are sent from where they are. A
-// Fetch that has some and waits for more is answered when others wait for memory.
+// only, holding nothing meanwhile. A Fetch that has some and waits for more is answered
+// when others wait for memory. Records in a file take none; where they must go through
+// memory, their reply asks for copyBytes as it does for what is encoded of it, before
+// any of it is sent. (Only the reply by which the server learns that the kernel can't
+// send from a file asks later, does not wait, and costs its connection if there is
+// none.) What keeps a file in use is then its client's time alone, WriteTimeout.
 // Every other reply is encoded when there is memory for it; replies that don't fit the
 // connection's own part are sent alone. Memory of requests that their handlers give back,
 // and of whose frames nobody keeps a part, is used for others; the budget counts it
@@ -84,6 +94,13 @@
 //   - What a Fetch reserved is held until its reply is sent, and no longer
 //     (TestRoom); a reply of several parts arrives as a whole (TestBody), also when its
 //     write is interrupted again and again (TestInterruptedWrites).
+//   - So does one of which parts lie in files, by whatever way (TestSections,
+//     TestSectionsOverTLS, TestSectionOfAnotherFileSystem), of a file that many read
+//     (TestSectionsOfOneFile); it takes no memory of those that wait for it, or little
+//     (TestDeafClientsOfSections, TestSectionsAreNoMemory), keeps its file no longer than
+//     its client may take (TestDeafClientOfASection), and allocates nothing
+//     (TestSectionAllocatesNothing). A file that does not have it, or can't be read, is
+//     told of, and its bytes are the only ones that are sent (TestDamagedSection).
 //   - Memory is used again when it was given back and nobody keeps it, and not before
 //     (TestBodiesAreKept).
 //   - Nobody is closed before his time (TestWatch).

@@ -236,15 +236,14 @@ func (s *sender) copySection(section *model.Section, pos int64) (sent bool) {
 			s.damaged(section, pos+int64(n), err)
 			return false
 		}
+		if s.conn.sendsFiles() { // it was asked to, and did not, though the file can be read
+			s.conn.srv.copies.Store(true)
+		}
 		s.part(b)
 		if !s.writeParts(false) {
 			return false
 		}
 		pos += int64(len(b))
-	}
-	// It was the file system that could not, or this is a connection that cannot anyway.
-	if s.conn.sendsFiles() {
-		s.conn.srv.copies.Store(true)
 	}
 	return true
 }

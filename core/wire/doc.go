@@ -6,7 +6,8 @@
 // that come most often, a value of our own that is used again (Produce, Fetch,
 // OffsetCommit). It never reads a socket, never answers, and never looks inside a
 // request's body beyond choosing its codec (else franz-go's kmsg) and refusing bodies
-// whose decoding would cost more than their bytes.
+// whose decoding would cost more than their bytes. Nor does it read records to answer
+// with them: what lies in a file is handed on as such (Splice).
 //
 // Invariants, and where they are tested: what is advertised is what is served,
 // but for Produce 0 to 2 (versions_test.go); every sentinel of core/model has a
