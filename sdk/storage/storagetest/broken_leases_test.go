@@ -3,18 +3,25 @@ package storagetest_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
 
-// scribbler is a store that writes over what it has lent. It knows leases by the
-// file, over all lives.
+// scribbler is a store that writes over what it has lent: what was not returned yet,
+// or what was. It knows leases by the file, over all lives.
 type scribbler struct {
+	returned bool
+
 	mu     sync.Mutex
 	leases map[storage.LeaseID]scribbled
+	back   []scribbled
 }
 
 type scribbled struct {
@@ -25,7 +32,15 @@ type scribbled struct {
 // scribbling makes a wrap of a function that says when the leases that are out are
 // written over.
 func scribbling(when func(h *hooked, scribble func())) func(storage.Store) storage.Store {
-	s := &scribbler{leases: map[storage.LeaseID]scribbled{}}
+	return (&scribbler{leases: map[storage.LeaseID]scribbled{}}).wrap(when)
+}
+
+// scribblingReturned is scribbling over the leases that were returned.
+func scribblingReturned(when func(h *hooked, scribble func())) func(storage.Store) storage.Store {
+	return (&scribbler{returned: true, leases: map[storage.LeaseID]scribbled{}}).wrap(when)
+}
+
+func (s *scribbler) wrap(when func(h *hooked, scribble func())) func(storage.Store) storage.Store {
 	return breaking(func(h *hooked) {
 		lease, giveBack := h.lease, h.giveBack
 		h.lease = func(ctx context.Context, id storage.Handle, offset int64) (storage.Lease, error) {
@@ -47,9 +62,14 @@ func scribbling(when func(h *hooked, scribble func())) func(storage.Store) stora
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			for _, id := range ids {
-				if l, known := s.leases[id]; known {
+				l, known := s.leases[id]
+				delete(s.leases, id)
+				switch {
+				case !known:
+				case s.returned:
+					s.back = append(s.back, l)
+				default:
 					l.file.Close()
-					delete(s.leases, id)
 				}
 			}
 		}
@@ -69,7 +89,11 @@ func scribblingAtEnd() (wrap func(storage.Store) storage.Store, scribble func())
 func (s *scribbler) scribble() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.leases {
+	over := s.back
+	if !s.returned {
+		over = slices.Collect(maps.Values(s.leases))
+	}
+	for _, l := range over {
 		if _, err := l.file.WriteAt([]byte("scribble"), l.Limit-8); err != nil {
 			panic(err)
 		}
@@ -88,6 +112,39 @@ func lending(change func(l *storage.Lease, err *error)) func(storage.Store) stor
 	})
 }
 
+// granting makes a wrap of a function that changes grants.
+func granting(change func(g *storage.Grant)) func(storage.Store) storage.Store {
+	return breaking(func(h *hooked) {
+		grant := h.grant
+		h.grant = func(ctx context.Context, id storage.Handle, epoch int32, require storage.Survives) (storage.Grant, error) {
+			g, err := grant(ctx, id, epoch, require)
+			if err == nil {
+				change(&g)
+			}
+			return g, err
+		}
+	})
+}
+
+// numberedForEver makes a wrap of a store that knows a file by the number that it has
+// for the file system, whatever it holds.
+func numberedForEver() func(storage.Store) storage.Store {
+	number := func(f *os.File) uint64 {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			panic(err)
+		}
+		return st.Ino
+	}
+	grants := granting(func(g *storage.Grant) { g.FileID = number(g.File) })
+	leases := lending(func(l *storage.Lease, err *error) {
+		if *err == nil {
+			l.FileID = number(l.File)
+		}
+	})
+	return func(inner storage.Store) storage.Store { return leases(grants(inner)) }
+}
+
 func brokenLeases() []broken {
 	truncates := func(h *hooked, scribble func()) {
 		h.truncate = func(ctx context.Context, id storage.Handle, epoch int32, to int64) (int64, error) {
@@ -99,6 +156,19 @@ func brokenLeases() []broken {
 		h.retain = func(ctx context.Context, id storage.Handle, p storage.RetainPolicy) (storage.RetainResult, error) {
 			defer scribble()
 			return h.tracker.Retain(ctx, id, p)
+		}
+	}
+	opened := 0
+	truncatesOld := func(h *hooked, scribble func()) {
+		h.open = func(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult {
+			opened++
+			return h.tracker.Open(ctx, specs)
+		}
+		h.truncate = func(ctx context.Context, id storage.Handle, epoch int32, to int64) (int64, error) {
+			if opened > 1 {
+				scribble()
+			}
+			return h.tracker.Truncate(ctx, id, epoch, to)
 		}
 	}
 	forget, forgetAll := scribblingAtEnd()
@@ -175,6 +245,13 @@ func brokenLeases() []broken {
 				return lease(ctx, id, offset)
 			}
 		})},
+		{name: "truncates what was returned", caughtBy: "lease-returned-truncate", files: true, wrap: scribblingReturned(truncates)},
+		{name: "uses what was returned again", caughtBy: "lease-returned-recycled", files: true, wrap: scribblingReturned(retains)},
+		{name: "truncates what an earlier opening has lent", caughtBy: "lease-reopened", files: true, wrap: scribblingReturned(truncatesOld)},
+		{name: "takes each grant for a file of its own", caughtBy: "lease-grant-files", files: true, wrap: granting(func(g *storage.Grant) { g.FileID = uint64(g.ID) << 32 })},
+		{name: "takes all grants for one file", caughtBy: "lease-grant-files", files: true, wrap: granting(func(g *storage.Grant) { g.FileID = 7 })},
+		{name: "has other numbers for grants than for leases", caughtBy: "lease-grant-files", files: true, wrap: granting(func(g *storage.Grant) { g.FileID += 1 << 32 })},
+		{name: "knows a file that is used again by its old number", caughtBy: "lease-grant-files", files: true, wrap: numberedForEver()},
 		{name: "truncates under readers", caughtBy: "lease-readers", files: true, wrap: scribbling(truncates)},
 	}
 }

@@ -27,7 +27,7 @@ func Cases() []Case {
 		readCases(), scanCases(), timestampCases(),
 		truncateCases(), trimCases(), retainCases(), replaceCases(),
 		blobCases(), damageCases(), fullCases(),
-		filesCases(), grantCases(), grantEndCases(), leaseCases(),
+		filesCases(), grantCases(), grantEndCases(), leaseCases(), leaseKeptCases(),
 		concurrencyCases(), modelCases(),
 	)
 }

@@ -24,7 +24,7 @@ func leaseCases() []Case {
 		{Name: "lease-replace", About: "nor when they are replaced", Offers: leases, run: leaseReplace},
 		{Name: "lease-delete", About: "nor when the log is deleted, and made again under the same name", Offers: leases, run: leaseDelete},
 		{Name: "lease-recycled", About: "nor when what was retained away is used again for what is appended", Offers: leases, run: leaseRecycled},
-		{Name: "lease-kill", About: "nor when the process is killed, before the store is opened again; the log goes on as ever", Needs: Abilities{Kill: true}, Offers: leases, run: leaseKill},
+		{Name: "lease-kill", About: "nor when the process is killed, nor when the store is opened again after it, and the log goes on as ever", Needs: Abilities{Kill: true}, Offers: leases, run: leaseKill},
 		{Name: "lease-return", About: "leases can be taken and returned without end, and one that is not known is passed over", Offers: leases, run: leaseReturn},
 		{Name: "lease-readers", About: "readers by lease beside appends, truncations and trims see whole batches that do not change", Offers: leases, run: leaseReaders},
 	}
@@ -32,10 +32,14 @@ func leaseCases() []Case {
 
 // lendable opens log n in small segments.
 func (e *env) lendable(n int) *host {
-	return e.host(e.logWith(storage.OpenSpec{
-		ID: logID(n), Label: "lent", Create: true, LeaderEpoch: 1,
+	return e.host(e.lendableAt(n, 1), 1)
+}
+
+func (e *env) lendableAt(n int, epoch int32) storage.OpenResult {
+	return e.logWith(storage.OpenSpec{
+		ID: logID(n), Label: "lent", Create: true, LeaderEpoch: epoch,
 		Options: storage.LogOptions{SegmentBytes: 4096, IndexIntervalBytes: 512},
-	}), 1)
+	})
 }
 
 // leaseEverywhere takes a lease at each of the offsets and returns them all, of
@@ -342,7 +346,7 @@ func leaseRecycled(e *env) {
 		all := e.leaseEverywhere("before retention", g.handle, g.held, start, min(start+9, g.leo))
 		kept = append(kept, all[0])
 		e.giveBack(all[1:]...)
-		if len(kept) > 6 { // others are free to be used again
+		if len(kept) > 6 {
 			e.giveBack(kept[:3]...)
 			kept = slices.Clone(kept[3:])
 		}
@@ -380,12 +384,9 @@ func leaseKill(e *env) {
 		g.drop()
 		e.must(e.backing.Kill(e.ctx), "kill the store")
 		e.unchanged("after a kill", kept)
-		e.endLeases(kept)
 		e.openStore()
 		g.epoch++
-		r := e.logWith(storage.OpenSpec{
-			ID: logID(0), Label: "lent", LeaderEpoch: g.epoch, Options: storage.LogOptions{SegmentBytes: 4096, IndexIntervalBytes: 512},
-		})
+		r := e.lendableAt(0, g.epoch)
 		e.checkOpened(r, "after a kill", start, g.leo, trimmed(g.held, start))
 		g.reopened(r)
 		switch round % 3 {
@@ -399,6 +400,8 @@ func leaseKill(e *env) {
 		for range 30 {
 			g.work(1)
 		}
+		e.unchanged("in another life, and others appended", kept)
+		e.endLeases(kept)
 		g.check("in another life, after leases in the one before", start)
 	}
 }

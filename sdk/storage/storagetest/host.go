@@ -291,18 +291,18 @@ func (e *env) giveBack(leases ...*borrowed) {
 	e.store.Files().Return(ids)
 }
 
-// endLeases stops using leases of a store that has ended.
+// endLeases closes the files of leases that are over.
 func (e *env) endLeases(leases []*borrowed) {
 	for _, l := range leases {
 		l.File.Close()
 	}
 }
 
-// restartBeside shuts the store down while leases are out, and opens it again when
-// they are not used any more.
+// restartBeside shuts the store down while leases are out, and opens it again.
 func (e *env) restartBeside(leases []*borrowed) {
 	e.must(e.store.Shutdown(e.ctx), "shut the store down")
 	e.unchanged("shut down", leases)
-	e.endLeases(leases)
 	e.openStore()
+	e.unchanged("shut down, and opened again", leases)
+	e.endLeases(leases)
 }

@@ -55,7 +55,6 @@ func (d *Disk) open(_ context.Context, cfg storage.Config, opt memstore.Options)
 		lock:   lock,
 		logs:   make(map[storage.LogID]*openLog),
 		owners: make(map[storage.Handle]*openLog),
-		leases: make(map[storage.LeaseID]*file),
 	}
 	return d.holder, dir, nil
 }
@@ -165,8 +164,7 @@ type file struct {
 	dirty   int64 // above size: up to where other batches were once written
 	gaps    bool  // what was written under its latest grant may leave gaps
 	batches []placed
-	leases  int   // not returned
-	lent    int64 // up to where those reach
+	lent    int64 // up to where leases reach, returned or not, or may have in an earlier life
 }
 
 // placed is a batch and where it lies.
@@ -249,19 +247,31 @@ func (l *layout) forget() {
 	l.files, l.spare = nil, nil
 }
 
-// trim takes the files that are wholly below start from the log. One that nobody
-// holds a lease of becomes the spare: all in it is below start for ever.
+// trim takes the files that are wholly below start from the log. One of which nothing
+// was ever leased becomes the spare: all in it is below start for ever.
 func (d *Disk) trim(l *layout, start int64) {
 	for len(l.files) > 1 && l.files[0].end() <= start {
 		f := l.files[0]
 		l.files = l.files[1:]
-		if f.leases > 0 || l.spare != nil {
+		if f.lent > 0 || l.spare != nil {
 			f.drop()
 			continue
 		}
-		d.lastFile++ // to those who had leases of it, another one
+		d.lastFile++ // to those who had grants of it, another one
 		*f = file{id: d.lastFile, f: f.f, dirty: f.size}
 		l.spare = f
+	}
+}
+
+// lendAll takes note that the log was opened: an earlier life may have leased all that is
+// in its files.
+func (l *layout) lendAll() {
+	for _, f := range l.files {
+		f.lent = max(f.lent, f.size)
+	}
+	if l.spare != nil {
+		l.spare.drop()
+		l.spare = nil
 	}
 }
 

@@ -14,8 +14,8 @@
 // matter.
 //
 // Invariants, checked by package storagetest and this package's own tests:
-//   - A file is cut or used again only where no lease reaches that was not
-//     returned; one that was lent in an earlier life never is.
+//   - A file is cut only where no lease ever reached, and used again only when there
+//     never was a lease of it. When a log is opened all in its files counts as leased.
 //   - A file that truncation or a replacement took from the log is never used
 //     again; one that a trim or retention took may become the log's next.
 //   - Behind the last batch that is known lie batches that were written under the

@@ -93,7 +93,7 @@ func (s *Store) lendEnd(ctx context.Context, log *openLog, leaderEpoch int32, re
 	s.lastGrant++
 	log.grant = &grant{
 		Grant: storage.Grant{
-			ID: s.lastGrant, File: lent, Pos: f.size, Limit: limit, LEO: l.leo, LeaderEpoch: leaderEpoch,
+			ID: s.lastGrant, File: lent, FileID: f.id, Pos: f.size, Limit: limit, LEO: l.leo, LeaderEpoch: leaderEpoch,
 			MaxTimestamp: math.MaxInt64, MaxOffset: l.leo + math.MaxInt32,
 			// What is left of other batches is told from the log's by its offsets alone.
 			EndMark: f.mark(), Gaps: f.mark() == 0,
@@ -224,26 +224,12 @@ func (s *Store) lend(f *file, offset int64) (storage.Lease, error) {
 		lease.Gaps = lease.Gaps || b.BaseOffset != next
 		next = b.LastOffset + 1
 	}
-	f.leases++
 	f.lent = max(f.lent, f.size)
-	s.leases[lease.ID] = f
 	return lease, nil
 }
 
-// Return implements storage.Files.
-func (s *Store) Return(leases []storage.LeaseID) {
-	defer s.enter()()
-	for _, id := range leases {
-		f := s.leases[id]
-		if f == nil {
-			continue
-		}
-		delete(s.leases, id)
-		if f.leases--; f.leases == 0 {
-			f.lent = 0
-		}
-	}
-}
+// Return implements storage.Files: what was leased stays as it is for ever.
+func (s *Store) Return([]storage.LeaseID) {}
 
 // Lock implements storage.Files.
 func (s *Store) Lock() (*os.File, error) {

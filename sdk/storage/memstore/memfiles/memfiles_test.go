@@ -65,38 +65,76 @@ func lease(t *testing.T, store storage.Store, h storage.Handle, offset int64) (s
 	return l, info
 }
 
-// A file that retention took from the log is its next when nobody holds a lease of
-// it, and is never used again while somebody does. Hosts of the next grant are told
-// what to write behind their batches.
+// A file that retention took from the log is its next when nothing of it was ever
+// leased, and it was not there when the log was opened; otherwise it is never used
+// again. Hosts of the next grant are told what to write behind their batches.
 func TestRecycles(t *testing.T) {
-	for name, returned := range map[string]bool{"returned": true, "held": false} {
+	leased := func(t *testing.T, store storage.Store, h storage.Handle) storage.Lease {
+		first, _ := lease(t, store, h, 0)
+		first.File.Close()
+		return first
+	}
+	for name, c := range map[string]struct {
+		before   func(t *testing.T, store storage.Store, h storage.Handle) storage.Handle
+		recycled bool
+	}{
+		"never leased": {func(_ *testing.T, _ storage.Store, h storage.Handle) storage.Handle { return h }, true},
+		"held": {func(t *testing.T, store storage.Store, h storage.Handle) storage.Handle {
+			leased(t, store, h)
+			return h
+		}, false},
+		"returned": {func(t *testing.T, store storage.Store, h storage.Handle) storage.Handle {
+			store.Files().Return([]storage.LeaseID{leased(t, store, h).ID})
+			return h
+		}, false},
+		"there at the opening": {func(t *testing.T, store storage.Store, _ storage.Handle) storage.Handle {
+			r := store.Open(t.Context(), []storage.OpenSpec{{LeaderEpoch: 1}})[0]
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			return r.Handle
+		}, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			store, h := opened(t)
-			fill(t, store, h, 0, 15) // the first file holds ten
-			first, before := lease(t, store, h, 0)
-			if returned {
-				first.File.Close()
-				store.Files().Return([]storage.LeaseID{first.ID})
+			fill(t, store, h, 0, 5)
+			first := granted(t, store, h)
+			before, err := first.File.Stat()
+			if err != nil {
+				t.Fatal(err)
 			}
+			fill(t, store, h, 5, 15) // the first file holds ten
+			h = c.before(t, store, h)
 			result, err := store.Retain(t.Context(), h, storage.RetainPolicy{Ceiling: 15, Now: time.Now(), MaxBytes: 2000})
 			if err != nil || result.LogStart != 10 {
 				t.Fatalf("the log starts at %d, %v", result.LogStart, err)
 			}
 			fill(t, store, h, 15, 23)
 			third, after := lease(t, store, h, 22)
-			if os.SameFile(before, after) != returned {
-				t.Errorf("the first file is the third: %v", !returned)
+			if os.SameFile(before, after) != c.recycled {
+				t.Errorf("the first file is the third: %v", !c.recycled)
 			}
 			if third.FileID == first.FileID {
 				t.Error("a file that holds other batches has the same number")
 			}
-			g, err := store.Files().Grant(t.Context(), h, 1, storage.SurvivesUnset)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if (g.EndMark > 0) != returned || g.Gaps == returned {
+			g := granted(t, store, h)
+			if (g.EndMark > 0) != c.recycled || g.Gaps == c.recycled {
 				t.Errorf("the end is lent with EndMark %d, gaps: %v", g.EndMark, g.Gaps)
+			}
+			if g.FileID != third.FileID {
+				t.Errorf("a grant of file %d, which is leased as %d", g.FileID, third.FileID)
 			}
 		})
 	}
+}
+
+// granted returns a grant, whose file stays open till the test ends.
+func granted(t *testing.T, store storage.Store, h storage.Handle) storage.Grant {
+	t.Helper()
+	g, err := store.Files().Grant(t.Context(), h, 1, storage.SurvivesUnset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.File.Close() })
+	return g
 }

@@ -21,7 +21,6 @@ type Store struct {
 	// Guarded by disk.mu.
 	logs      map[storage.LogID]*openLog
 	owners    map[storage.Handle]*openLog
-	leases    map[storage.LeaseID]*file
 	lastGrant storage.GrantID
 	lastLease storage.LeaseID
 	asked     int      // grants
@@ -168,11 +167,12 @@ func (s *Store) open(ctx context.Context, spec storage.OpenSpec) (storage.OpenRe
 	}
 	switch {
 	case l.disturbed:
-		return r, s.layOut(ctx, log, r.LogStart)
+		err = s.layOut(ctx, log, r.LogStart)
 	case len(l.files) > 0: // what is left of a torn write
-		return r, l.keep(l.last().cut(l.last().size))
+		err = l.keep(l.last().cut(l.last().size))
 	}
-	return r, nil
+	l.lendAll()
+	return r, err
 }
 
 func (s *Store) openInner(ctx context.Context, spec storage.OpenSpec) (storage.OpenResult, error) {
