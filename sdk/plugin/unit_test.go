@@ -113,7 +113,7 @@ func TestAnswersTravel(t *testing.T) {
 		"read":   {head: head{kind: kindRead | kindAnswer, seq: 1}, read: storage.ReadResult{Next: 9, Data: bytes.Repeat([]byte("x"), copyBytesMax+1)}},
 		"told":   {head: head{kind: kindTold | kindAnswer, seq: 1, handle: 2}, append: storage.AppendResult{LEO: 7, Survives: storage.SurvivesMachine, Durable: 5, GrantOver: true}},
 		"grant": {head: head{kind: kindGrant | kindAnswer, seq: 1}, grant: storage.Grant{
-			ID: 1, Pos: 2, Limit: 3, LEO: 4, LeaderEpoch: 5, MaxTimestamp: 6, MaxOffset: 7, EndMark: 8, Gaps: true,
+			ID: 1, FileID: 9, Pos: 2, Limit: 3, LEO: 4, LeaderEpoch: 5, MaxTimestamp: 6, MaxOffset: 7, EndMark: 8, Gaps: true,
 		}},
 		"lease": {head: head{kind: kindLease | kindAnswer, seq: 1}, lease: storage.Lease{
 			ID: 1, FileID: 2, Pos: 3, Limit: 4, First: 5, End: 6, Gaps: true,
@@ -192,8 +192,8 @@ func TestFileUnitLayout(t *testing.T) {
 			LEO: 5, Survives: storage.SurvivesProcess, Durable: 6, GrantOver: true,
 		}}}, start(24+19, "84") + "00" + u8(5) + "01" + u8(6) + "01"},
 		"answer to grant": {&answers{{head: of(kindGrant | kindAnswer), grant: storage.Grant{
-			ID: 5, Pos: 6, Limit: 7, LEO: 8, LeaderEpoch: 9, MaxTimestamp: 10, MaxOffset: 11, EndMark: 12, Gaps: true,
-		}}}, start(24+58, "85") + "00" + u8(5) + u8(6) + u8(7) + u8(8) + u4(9) + u8(10) + u8(11) + u4(12) + "01"},
+			ID: 5, FileID: 13, Pos: 6, Limit: 7, LEO: 8, LeaderEpoch: 9, MaxTimestamp: 10, MaxOffset: 11, EndMark: 12, Gaps: true,
+		}}}, start(24+66, "85") + "00" + u8(5) + u8(6) + u8(7) + u8(8) + u4(9) + u8(10) + u8(11) + u4(12) + "01" + u8(13)},
 		"answer to lease": {&answers{{head: of(kindLease | kindAnswer), lease: storage.Lease{
 			ID: 5, FileID: 6, Pos: 7, Limit: 8, First: 9, End: 10, Gaps: true,
 		}}}, start(24+50, "87") + "00" + u8(5) + u8(6) + u8(7) + u8(8) + u8(9) + u8(10) + "01"},
@@ -201,6 +201,30 @@ func TestFileUnitLayout(t *testing.T) {
 		out, _ := c.units.encode(0, nil)
 		if got := hex.EncodeToString(out); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)
+		}
+	}
+}
+
+// TestGrantWithoutAFile: a plugin that does not know the FileID of its grants sends none,
+// and what is too short for one is refused.
+func TestGrantWithoutAFile(t *testing.T) {
+	grant := storage.Grant{ID: 1, FileID: 9, Pos: 2, Limit: 3, LEO: 4, MaxOffset: 7, Gaps: true}
+	var p packer
+	packAnswer(&p, &answer{head: head{kind: kindGrant | kindAnswer, seq: 1}, grant: grant})
+	whole := p.parts().Materialize()
+	for missing := range len(whole) - headBytes {
+		got, err := parseAnswer(whole[:len(whole)-missing])
+		want := grant
+		if missing == fileIDBytes {
+			want.FileID = 0
+		}
+		switch {
+		case missing == 0 || missing == fileIDBytes:
+			if err != nil || got.grant != want {
+				t.Errorf("without the last %d bytes: %+v, %v", missing, got.grant, err)
+			}
+		case !errors.Is(err, errUnit):
+			t.Errorf("without the last %d bytes: %+v, %v", missing, got.grant, err)
 		}
 	}
 }

@@ -16,13 +16,14 @@ const (
 	leaseIDBytes   = 8
 
 	toldAnswerBytes  = appendAnswerBytes + 1
-	grantAnswerBytes = 57
+	grantAnswerBytes = 57 // without the file's number, which old plugins do not send
+	fileIDBytes      = 8
 	leaseAnswerBytes = 49
 
 	// requestBodyMax bounds the body of any request without what there is a number
 	// of, answerFieldsMax that of an answer without its data.
 	requestBodyMax  = toldBodyBytes
-	answerFieldsMax = grantAnswerBytes
+	answerFieldsMax = grantAnswerBytes + fileIDBytes
 )
 
 // grantRequest asks for a grant.
@@ -144,6 +145,7 @@ func appendFileAnswer(dst []byte, start int, a *answer) []byte {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(g.MaxOffset))
 		dst = binary.BigEndian.AppendUint32(dst, uint32(g.EndMark))
 		dst = append(dst, boolByte(g.Gaps))
+		dst = binary.BigEndian.AppendUint64(dst, g.FileID)
 	case kindLease | kindAnswer:
 		l := &a.lease
 		dst = binary.BigEndian.AppendUint64(dst, uint64(l.ID))
@@ -167,7 +169,8 @@ func parseFileAnswer(body []byte, a *answer) error {
 		parseResult(body, &a.append)
 		a.append.GrantOver = body[appendAnswerBytes] != 0
 	case kindGrant | kindAnswer:
-		if len(body) < grantAnswerBytes {
+		rest := len(body) - grantAnswerBytes
+		if rest < 0 || rest > 0 && rest < fileIDBytes {
 			return shortUnit("answer to grant", body)
 		}
 		a.grant = storage.Grant{
@@ -180,6 +183,9 @@ func parseFileAnswer(body []byte, a *answer) error {
 			MaxOffset:    int64(binary.BigEndian.Uint64(body[44:])),
 			EndMark:      int(binary.BigEndian.Uint32(body[52:])),
 			Gaps:         body[56] != 0,
+		}
+		if rest > 0 {
+			a.grant.FileID = binary.BigEndian.Uint64(body[grantAnswerBytes:])
 		}
 	case kindLease | kindAnswer:
 		if len(body) < leaseAnswerBytes {

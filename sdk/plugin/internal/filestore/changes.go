@@ -120,7 +120,7 @@ func (s *Store) Grant(_ context.Context, h storage.Handle, leaderEpoch int32, _ 
 	}
 	s.lastID++
 	g := storage.Grant{
-		ID: storage.GrantID(s.lastID), Pos: l.size, Limit: l.size + s.opt.GrantBytes, LEO: l.leo, LeaderEpoch: leaderEpoch,
+		ID: storage.GrantID(s.lastID), FileID: l.fileID, Pos: l.size, Limit: l.size + s.opt.GrantBytes, LEO: l.leo, LeaderEpoch: leaderEpoch,
 		MaxTimestamp: math.MaxInt64, MaxOffset: math.MaxInt64 / 2, Gaps: true, EndMark: s.opt.EndMark,
 	}
 	if s.opt.Granted != nil {
@@ -207,7 +207,8 @@ func (s *Store) Lease(_ context.Context, h storage.Handle, offset int64) (storag
 	return le, nil
 }
 
-// Return implements storage.Files: nothing is used again here.
+// Return implements storage.Files: nothing is used again here, or cut, but what was
+// not told.
 func (s *Store) Return([]storage.LeaseID) {}
 
 // Lock implements storage.Files.

@@ -232,6 +232,7 @@ func (TimestampKind) EnumDescriptor() ([]byte, []int) {
 //	73   i8  greatest last offset
 //	81   u4  zeros behind each write
 //	85   u1  1: offsets may be missing
+//	86   u8  file, as in the answer to lease; 0 or nothing: not known
 //
 // lease, success, with the descriptor of a regular file, opened for reading only:
 //
