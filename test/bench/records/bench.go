@@ -19,7 +19,11 @@ const (
 	always  role = "brokerd, fsync"      // its default where a partition has one replica
 	inside  role = "brokerd, in process" // its store without a plugin
 	kafka   role = "Kafka 4.4.0"
+	nats    role = "NATS 2.15.2"
+	natsAll role = "NATS 2.15.2, sync_interval: always"
 )
+
+func (r role) isNATS() bool { return r == nats || r == natsAll }
 
 // programs are what is built for the roles.
 var programs = map[role]string{brokerd: "./cmd/brokerd", always: "./cmd/brokerd", inside: "./test/bench/inprocess"}
@@ -35,13 +39,31 @@ type bench struct {
 // started is a server that runs, or will.
 type started struct {
 	*peer.Server
-	conn   *rpc.Conn
+	dial   func(ctx context.Context, addr string) (conn, error)
+	conn   conn
 	topics int // made on it, for their names
 }
 
-func (s *started) connect(ctx context.Context) (err error) {
-	s.conn, err = rpc.Dial(ctx, s.Addr)
-	return err
+// conn is what rows ask a server beside their load.
+type conn interface {
+	CreateTopic(ctx context.Context, name string, partitions int, settings ...string) (rpc.Topic, error)
+	DeleteTopic(t rpc.Topic) error
+	EndOffsets(t rpc.Topic) ([]int64, error)
+	ProduceAll(ctx context.Context, t rpc.Topic, record []byte) error
+	Close()
+}
+
+func dialKafka(ctx context.Context, addr string) (conn, error) { return rpc.Dial(ctx, addr) }
+
+func dialNATS(_ context.Context, addr string) (conn, error) { return load.DialNATS(addr) }
+
+func (s *started) connect(ctx context.Context) error {
+	c, err := s.dial(ctx, s.Addr)
+	if err != nil {
+		return err
+	}
+	s.conn = c
+	return nil
 }
 
 func (s *started) close() {
@@ -73,6 +95,10 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 		s, err = peer.Kafka(ctx, dir, "log.segment.delete.delay.ms=100")
 	case r == kafka:
 		s, err = peer.BrokerdFrom(b.o.beside, dir, b.arguments(brokerd)...)
+	case r == nats:
+		s, err = peer.NATS(ctx, dir)
+	case r == natsAll:
+		s, err = peer.NATS(ctx, dir, "sync_interval: always")
 	default:
 		s, err = b.newBrokerd(ctx, r, dir)
 	}
@@ -80,7 +106,11 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 		return nil, err
 	}
 	s.Name = string(r)
-	return &started{Server: s}, nil
+	dial := dialKafka
+	if r.isNATS() {
+		dial = dialNATS
+	}
+	return &started{Server: s, dial: dial}, nil
 }
 
 func (b *bench) arguments(r role) []string {

@@ -75,7 +75,7 @@ type runner func(ctx context.Context, s *side) (load.Result, error)
 
 func (f full) produceRow(o options, p *load.Programs, sides []sideSpec) row {
 	return row{
-		name: f.name("produce"), title: f.title("produce"), durability: pageCache, sides: sides,
+		name: f.name("produce"), title: f.title("produce"), durability: pageCache, sides: sides, nats: f.natsProduce(o),
 		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
 		before:  newTopic,
 		after:   dropTopic,
@@ -123,7 +123,7 @@ func (f full) produce(o options, p *load.Programs) runner {
 func (f full) consumeRow(o options, p *load.Programs, sides []sideSpec) row {
 	batch := f.batch()
 	return row{
-		name: f.name("consume"), title: f.title("consume from the start"), durability: pageCache, sides: sides,
+		name: f.name("consume"), title: f.title("consume from the start"), durability: pageCache, sides: sides, nats: f.natsConsume(o),
 		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
 		once: func(ctx context.Context, _ *bench, s *side) error {
 			full, err := batch()

@@ -46,6 +46,15 @@ func stop(_ context.Context, s *side) error {
 	return s.Remove()
 }
 
+// record is one that the role's servers take.
+func (r role) record() []byte {
+	value := load.Value(small, 0)
+	if r.isNATS() {
+		return value
+	}
+	return load.Batch(time.Now(), value)
+}
+
 // firstRecord makes the topic and has one record acknowledged in each partition.
 func (s *side) firstRecord(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
@@ -54,14 +63,14 @@ func (s *side) firstRecord(ctx context.Context) error {
 	if err := s.makeTopic(ctx); err != nil {
 		return err
 	}
-	return s.conn.ProduceAll(ctx, s.topic, load.Batch(time.Now(), load.Value(small, 0)))
+	return s.conn.ProduceAll(ctx, s.topic, s.role.record())
 }
 
 // emptyRow is about a start on an empty directory.
 func emptyRow() row {
 	return row{
 		name: "start-empty", title: "start on an empty directory, to the first acknowledged record", durability: pageCache,
-		sides: both(1), metrics: []metric{seconds}, fresh: true, cold: true,
+		sides: both(1), nats: natsEmpty(), metrics: []metric{seconds}, fresh: true, cold: true,
 		before: fresh,
 		run: func(ctx context.Context, s *side) (m measured, err error) {
 			begun := time.Now()
@@ -143,7 +152,7 @@ func restart(ctx context.Context, s *side) (m measured, err error) {
 	if err := s.connect(ctx); err != nil {
 		return m, err
 	}
-	if err := s.conn.ProduceAll(ctx, s.topic, load.Batch(time.Now(), load.Value(small, 0))); err != nil {
+	if err := s.conn.ProduceAll(ctx, s.topic, s.role.record()); err != nil {
 		return m, err
 	}
 	m.Elapsed = time.Since(begun)
@@ -175,7 +184,7 @@ func (s *side) settle(ctx context.Context) error {
 func memoryRow(o options) row {
 	return row{
 		name: "memory", title: "memory of all processes, after one record, and under full batches, 1,000 producers and consumers", durability: pageCache,
-		sides: both(partitions), metrics: []metric{idleRSS, loadedRSS}, fresh: true, cold: true,
+		sides: both(partitions), nats: natsMemory(o), metrics: []metric{idleRSS, loadedRSS}, fresh: true, cold: true,
 		before: func(ctx context.Context, b *bench, s *side) error {
 			if err := fresh(ctx, b, s); err != nil {
 				return err
@@ -185,12 +194,18 @@ func memoryRow(o options) row {
 			}
 			return s.settle(ctx)
 		},
-		run: func(ctx context.Context, s *side) (m measured, err error) {
-			m.idle = s.idle
-			m.rss, err = most(ctx, s, func(ctx context.Context) error { return mix(ctx, o, s) })
-			return m, err
-		},
+		run:   memoryUnder(func(ctx context.Context, s *side) error { return mix(ctx, o, s) }),
 		after: stop,
+	}
+}
+
+// memoryUnder is the run of a row about memory: what a server took before something, and
+// the most under it.
+func memoryUnder(do func(context.Context, *side) error) func(context.Context, *side) (measured, error) {
+	return func(ctx context.Context, s *side) (m measured, err error) {
+		m.idle = s.idle
+		m.rss, err = most(ctx, s, func(ctx context.Context) error { return do(ctx, s) })
+		return m, err
 	}
 }
 

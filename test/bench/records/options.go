@@ -22,6 +22,7 @@ type options struct {
 	killed int64 // bytes of log of the server that is killed
 	warm   int64 // bytes to write and delete at first
 	kafka  bool
+	nats   bool
 	force  bool
 	dir    string
 
@@ -48,6 +49,7 @@ func parse(args []string) (options, error) {
 	number(f, "killed", "MiB of log in the row start-killed (default 2048)", func(n float64) { o.killed = int64(n * (1 << 20)) }, 2048)
 	number(f, "warm", "MiB to write and delete at first (default: four times -volume; none with -force)", func(n float64) { o.warm = int64(n * (1 << 20)) })
 	f.BoolVar(&o.kafka, "kafka", true, "measure Apache Kafka too")
+	f.BoolVar(&o.nats, "nats", false, "measure NATS JetStream too, in the rows that it has something to compare with")
 	f.BoolVar(&o.force, "force", false, "print whatever else the machine does: not to be reported")
 	f.StringVar(&o.dir, "dir", "", "where the servers' data is (default: the folder for temporary files)")
 	list(f, "clients", "clients that send full batches and consume: "+strings.Join(knownClients, ", ")+" (default raw,franz)", &o.clients, knownClient)

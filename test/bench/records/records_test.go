@@ -149,7 +149,7 @@ func TestChoose(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	o, err := parse(nil)
-	if err != nil || o.rounds != 5 || o.round != 3*time.Second || o.warm != 4*o.volume || !o.kafka || o.force {
+	if err != nil || o.rounds != 5 || o.round != 3*time.Second || o.warm != 4*o.volume || !o.kafka || o.nats || o.force {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 	o, err = parse([]string{"-force", "-seconds", "0.5", "-args", "--set a=b", "-env", "A=1", "-env", "B=2"})

@@ -14,30 +14,67 @@ type report struct {
 	o     options
 	args  []string
 	lines []string
+	notes []string // on what NATS did
+	apart []string // rows that it has no part in
 }
 
 func newReport(o options, args []string) *report { return &report{o: o, args: args} }
 
 // add adds a row: a line for each metric.
 func (r *report) add(w *row, sides []*side) {
+	second, third := beside(sides)
 	for i, m := range w.metrics {
 		title, class := "", ""
 		if i == 0 {
 			title, class = w.title, w.durability
 		}
-		first := spreadOf(sides[0].values[i]).text(digits)
-		second, ratio := "", ""
-		if len(sides) > 1 {
-			second = spreadOf(sides[1].values[i]).text(digits)
-			if sides[1].label != "" {
-				second = sides[1].label + ": " + second
-			}
-			if !m.plain {
-				ratio = spreadOf(ratios(sides[0].values[i], sides[1].values[i])).text(ratioText)
-			}
+		cells := []string{title, m.name, spreadOf(sides[0].values[i]).text(digits)}
+		cells = append(append(cells, compared(m, i, sides[0], second)...), class)
+		if r.o.nats {
+			cells = append(append(cells, compared(m, i, sides[0], third)...), survives(i, third))
 		}
-		r.lines = append(r.lines, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", title, m.name, first, second, ratio, class))
+		r.lines = append(r.lines, "| "+strings.Join(cells, " | ")+" |")
 	}
+	switch {
+	case w.nats == nil:
+		r.apart = append(r.apart, w.name)
+	case w.nats.note != "":
+		r.notes = append(r.notes, fmt.Sprintf("%s: %s.", w.title, w.nats.note))
+	}
+}
+
+// beside are the other sides: the one that is not on NATS, and the one that is, or nil.
+func beside(sides []*side) (second, third *side) {
+	for _, s := range sides[1:] {
+		if s.role.isNATS() {
+			third = s
+		} else {
+			second = s
+		}
+	}
+	return second, third
+}
+
+// compared are the cells of a side other than the first: its value, and the first one's ratio to it.
+func compared(m metric, i int, first, s *side) []string {
+	if s == nil {
+		return []string{"", ""}
+	}
+	value, ratio := spreadOf(s.values[i]).text(digits), ""
+	if s.label != "" {
+		value = s.label + ": " + value
+	}
+	if !m.plain {
+		ratio = spreadOf(ratios(first.values[i], s.values[i])).text(ratioText)
+	}
+	return []string{value, ratio}
+}
+
+func survives(metric int, s *side) string {
+	if metric > 0 || s == nil {
+		return ""
+	}
+	return s.role.durability()
 }
 
 func (r *report) text() string {
@@ -50,11 +87,34 @@ func (r *report) text() string {
 		b.WriteString("NOT TO BE REPORTED: what other processes did was not looked at (-force).\n\n")
 	}
 	fmt.Fprintf(&b, "Medians of %d rounds in turn (least to most).\n\n", r.o.rounds)
-	fmt.Fprintf(&b, "| row | measure | brokerd | %s | ratio | survives |\n| --- | --- | --- | --- | --- | --- |\n", second)
+	heads := []string{"row", "measure", "brokerd", second, "ratio", "survives"}
+	if r.o.nats {
+		heads = append(heads, string(nats), "ratio", "survives")
+	}
+	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat(" --- |", len(heads)))
 	for _, l := range r.lines {
 		b.WriteString(l + "\n")
 	}
+	if r.o.nats {
+		b.WriteString("\n" + r.aboutNATS())
+	}
 	fmt.Fprintf(&b, "\nMachine: %s.\nRepeat: `go run ./test/bench/records %s`\n", machine(), strings.Join(r.args, " "))
+	return b.String()
+}
+
+// aboutNATS says what its columns are.
+func (r *report) aboutNATS() string {
+	var b strings.Builder
+	b.WriteString("NATS: one server with JetStream's file store and its defaults, a stream for each partition. " +
+		"Each ratio is brokerd's value to that of the column before it. What an acknowledgement survives: with \"" + pageCache +
+		"\" the message was written to its file, which is synced every two minutes; with \"" + synced +
+		"\" (sync_interval: always) it was synced.\n")
+	for _, n := range r.notes {
+		b.WriteString("- " + n + "\n")
+	}
+	if len(r.apart) > 0 {
+		fmt.Fprintf(&b, "Rows that NATS has no part in: %s.\n", strings.Join(r.apart, ", "))
+	}
 	return b.String()
 }
 

@@ -29,10 +29,7 @@ var errDisturbed = errors.New("other processes used the processors")
 // it needs to settle), and the alternations.
 func (b *bench) measure(ctx context.Context, r *row) ([]*side, error) {
 	var sides []*side
-	for _, spec := range r.sides {
-		if spec.role == kafka && !b.o.kafka && b.o.beside == "" {
-			continue
-		}
+	for _, spec := range r.specs(b.o) {
 		s, err := b.side(ctx, r, spec)
 		if s != nil {
 			sides = append(sides, s)
@@ -74,6 +71,28 @@ func (b *bench) measure(ctx context.Context, r *row) ([]*side, error) {
 	return sides, nil
 }
 
+// specs are the sides of a row in a run.
+func (r *row) specs(o options) []sideSpec {
+	var out []sideSpec
+	for _, spec := range r.sides {
+		if spec.role != kafka || o.kafka || o.beside != "" {
+			out = append(out, spec)
+		}
+	}
+	if o.nats && r.nats != nil {
+		out = append(out, r.nats.sideSpec)
+	}
+	for i := range out {
+		if out[i].once == nil {
+			out[i].once = r.once
+		}
+		if out[i].run == nil {
+			out[i].run = r.run
+		}
+	}
+	return out
+}
+
 // side makes a side ready for its rounds.
 func (b *bench) side(ctx context.Context, r *row, spec sideSpec) (*side, error) {
 	s := &side{sideSpec: spec, values: make([][]float64, len(r.metrics))}
@@ -86,8 +105,8 @@ func (b *bench) side(ctx context.Context, r *row, spec sideSpec) (*side, error) 
 	if err != nil {
 		return nil, err
 	}
-	if r.once != nil {
-		err = r.once(ctx, b, s)
+	if s.once != nil {
+		err = s.once(ctx, b, s)
 	}
 	return s, err
 }
@@ -190,7 +209,7 @@ func (b *bench) round(ctx context.Context, r *row, s *side) (d disturbed, err er
 		from, err = look(s)
 		return err
 	}
-	if d.measured, err = r.run(ctx, s); err != nil {
+	if d.measured, err = s.run(ctx, s); err != nil {
 		return d, err
 	}
 	to, err := look(s)

@@ -15,12 +15,21 @@ const (
 	synced    = "fsync"
 )
 
+// durability is what an acknowledgement of a NATS server survives.
+func (r role) durability() string {
+	if r == natsAll {
+		return synced
+	}
+	return pageCache
+}
+
 // row is one thing that is measured, on its sides in turn.
 type row struct {
 	name       string // of -rows
 	title      string
 	durability string
 	sides      []sideSpec
+	nats       *natsSide // one side more, on demand, where NATS has what compares
 	metrics    []metric
 	// fresh rows have servers of their own, which they start themselves; else they are
 	// those of other rows, and run.
@@ -43,6 +52,16 @@ type sideSpec struct {
 	label      string   // where it is not the role's own
 	partitions int      // of the topic that the row makes
 	settings   []string // of that topic: name, value, ...
+
+	// In the place of the row's own, where they are not nil.
+	once func(ctx context.Context, b *bench, s *side) error
+	run  func(ctx context.Context, s *side) (measured, error)
+}
+
+// natsSide is a side on NATS.
+type natsSide struct {
+	sideSpec
+	note string // in what it differs from the others
 }
 
 // side is a server in a row.
