@@ -34,7 +34,7 @@ type conn struct {
 	draining bool // no further request is begun
 	reason   CloseReason
 	why      error
-	work     func()             // what a worker does
+	work     job                // what a worker does
 	cancel   context.CancelFunc // ends answers and waits
 	stopRead context.CancelFunc // ends the reader's wait for memory
 
@@ -75,7 +75,7 @@ func (c *conn) run(serve context.Context) {
 	reading, stopRead := context.WithCancel(ctx)
 	defer stopRead()
 	c.mu.Lock()
-	c.work = func() { c.write(ctx) }
+	c.work = func(one *worker) { c.write(ctx, one) }
 	c.cancel, c.stopRead = cancel, stopRead
 	if c.failed {
 		cancel()

@@ -11,10 +11,10 @@
 // while earlier ones are being answered. Answers are asked for one after the other, in
 // the order of the requests (wire.Turn), and what is ready is encoded and sent
 // together. A request whose answer is ready when it is begun, with nothing before it,
-// is answered by the reader itself, before it waits for more; all others by a worker,
-// which is woken once for all that became ready together. Workers are lent to
-// connections for a burst of replies; there are as many as there were such bursts at
-// once, or answers that are waited for.
+// is answered by the reader itself, before it waits for more; all others by a worker.
+// What needs no waiting is done by few workers, one connection after the other, so that a
+// burst of many connections wakes few; there are as many more as there were, at once,
+// answers that are waited for, or replies that clients or memory kept waiting.
 //
 // So a small request costs a read that brings it, one that finds nothing more, a write,
 // and at most one wake-up; no goroutine, channel, timer or allocation of its own. What it
@@ -105,7 +105,9 @@
 //     (TestBodiesAreKept).
 //   - Nobody is closed before his time (TestWatch).
 //   - A small request allocates nothing (TestRequestAllocatesNothing), and an idle
-//     connection has one goroutine (TestIdleConnectionHasNoWorker, TestWorkers).
+//     connection has one goroutine (TestIdleConnectionHasNoWorker, TestWorkers). A reply
+//     that has to wait keeps no other waiting (TestWorkersAreShared,
+//     TestDeafClientKeepsNobodyWaiting).
 //   - The last reply before a close arrives (TestLastReplyIsNotLost).
 //   - A panic in a handler costs its connection only (TestPanic); so does a Turn that is
 //     called after its connection has ended (TestLateTurn).

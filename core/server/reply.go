@@ -237,7 +237,7 @@ func (c *conn) flush(ctx context.Context) {
 	if first == nil {
 		return
 	}
-	c.serve(ctx, first, nil)
+	c.serve(ctx, nil, first, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asking = false
@@ -261,16 +261,20 @@ func (c *conn) mayAskLocked() bool {
 
 // write is a worker's: it asks for answers and sends them, until there is nothing to be
 // asked for. After the connection failed it only lets go of requests.
-func (c *conn) write(ctx context.Context) {
-	for {
+func (c *conn) write(ctx context.Context, one *worker) {
+	for n := 0; ; n++ {
 		first, blocking := c.takeFirst()
-		if first == nil {
+		switch {
+		case first == nil:
 			return
-		}
-		if blocking {
-			c.serve(ctx, first, c.takeMore)
-		} else {
-			c.serve(ctx, first, nil)
+		case blocking:
+			one.waits()
+			c.serve(ctx, one, first, c.takeMore)
+		default:
+			if n > 0 { // there may be no end of them
+				one.waits()
+			}
+			c.serve(ctx, one, first, nil)
 		}
 	}
 }
@@ -286,7 +290,7 @@ func (c *conn) takeFirst() (first *reply, blocking bool) {
 		c.mayRead.Signal()
 		return nil, false
 	case c.failed || c.ended:
-		return c.queue.takeAll(), false
+		return c.queue.takeAll(), true
 	}
 	if first = c.queue.takeReady(); first != nil {
 		return first, false

@@ -29,6 +29,7 @@ const (
 // are those of which a part lies in a file. It is the wire.Splice of what it encodes.
 type sender struct {
 	conn    *conn
+	worker  *worker  // who sends; nil is the reader
 	batch   []*reply // to be sent; the last one may still be made
 	buf     []byte   // what is encoded, and
 	cuts    []cut    // what belongs between it
@@ -55,16 +56,16 @@ type cut struct {
 func newSenders() sync.Pool {
 	return sync.Pool{New: func() any {
 		s := &sender{}
-		s.direct.parts, s.direct.file = s.tryParts, s.tryFile
+		s.direct.one, s.direct.parts, s.direct.file = s.tryOne, s.tryParts, s.tryFile
 		return s
 	}}
 }
 
 // serve asks for answers and sends them: those from first on, and after the last what
-// more gives, if it is not nil.
-func (c *conn) serve(ctx context.Context, first *reply, more func() *reply) {
+// more gives, if it is not nil. It is one who does it, or the reader: nil.
+func (c *conn) serve(ctx context.Context, one *worker, first *reply, more func() *reply) {
 	s := c.srv.senders.Get().(*sender)
-	s.conn = c
+	s.conn, s.worker = c, one
 	s.reset()
 	for r := first; r != nil; {
 		next := r.next
@@ -79,7 +80,7 @@ func (c *conn) serve(ctx context.Context, first *reply, more func() *reply) {
 		}
 	}
 	s.send()
-	s.conn = nil
+	s.conn, s.worker = nil, nil
 	c.srv.senders.Put(s)
 }
 
@@ -164,6 +165,7 @@ func (s *sender) encodeBody(ctx context.Context, r *reply) error {
 			memory += copyBytes
 		}
 		r.size = int(memory)
+		s.worker.waits()
 		if err := s.conn.resize(ctx, r, memory); err != nil {
 			return err
 		}
@@ -192,6 +194,7 @@ func (s *sender) encode(ctx context.Context, r *reply, got wire.Reply) error {
 		return nil
 	}
 	s.sendBefore(r, start)
+	s.worker.waits()
 	return s.conn.resize(ctx, r, int64(cap(s.buf)))
 }
 

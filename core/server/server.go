@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ func New(cfg Config, handler wire.Handler, budget *memory.Budget, logger *slog.L
 		cfg: cfg, handler: handler, pool: newPool(budget, cfg), log: logger, events: events,
 		flexible: newFlexibility(), conns: map[*conn]struct{}{},
 		buffers: newBuffers(), senders: newSenders(), large: large,
+		workers: workers{processors: runtime.GOMAXPROCS(0)},
 	}
 }
 

@@ -192,6 +192,73 @@ func TestDeafClientIsClosed(t *testing.T) {
 	s.events.awaitClosed(t, ClosedSlow, 1)
 }
 
+// wideBody is an answer that is just sent without asking for memory.
+type wideBody struct{}
+
+const wideBytes = 3 << 10
+
+func (wideBody) Size() wire.Size { return wire.Size{Appended: wideBytes} }
+
+func (wideBody) Encode(dst []byte, _ wire.Splice) []byte {
+	return append(dst, make([]byte, wideBytes)...)
+}
+
+func (wideBody) Release() {}
+
+// Clients that read none of their small replies keep others' from being sent no more than
+// those of large ones do: there are fewer workers than such clients, until these wait.
+func TestDeafClientKeepsNobodyWaiting(t *testing.T) {
+	turns := make(chan wire.Turn)
+	s := start(t, testConfig(), 256<<20, handlerFunc(func(_ context.Context, c wire.Call) wire.Answer {
+		c.Turn.Later()
+		turns <- c.Turn
+		return func(context.Context) wire.Reply { return wire.Reply{Body: wideBody{}} }
+	}))
+	go elsewhere{turns}.run(t.Context())
+	deaf := map[string]*client{}
+	for range runtime.GOMAXPROCS(0) + 3 {
+		c := dial(t, s.addr)
+		_ = c.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		deaf[c.LocalAddr().String()] = c
+	}
+	ctx, stop := context.WithTimeout(t.Context(), limit)
+	defer stop()
+	// One by one, so that each reply is one job; who has got his is the next to ask.
+	waiting := func() (n int) {
+		for _, c := range s.connections() {
+			c.mu.Lock()
+			answered := c.inFlight == 0
+			c.mu.Unlock()
+			if answered {
+				deaf[c.remote].send(metadata(1))
+			} else {
+				n++
+			}
+		}
+		s.workers.mu.Lock()
+		defer s.workers.mu.Unlock()
+		if s.workers.busy > 0 || s.workers.due.len() > 0 {
+			return 0
+		}
+		return n
+	}
+	for waiting() < len(deaf) {
+		if pause(ctx, time.Millisecond); ctx.Err() != nil {
+			t.Fatalf("%d of %d clients that read nothing are waited for apart", waiting(), len(deaf))
+		}
+	}
+	c := dial(t, s.addr)
+	for i := range int32(20) {
+		c.send(metadata(i))
+		if id, _ := c.receive(); id != i {
+			t.Fatalf("reply %d, want %d", id, i)
+		}
+	}
+	for _, c := range s.connections() {
+		c.fail(ClosedByShutdown, errors.New("the test is over"))
+	}
+}
+
 // underAttack measures how honest clients fare while attackers do their worst.
 func underAttack(t *testing.T, s *harness, attack func(context.Context, net.Conn) error) {
 	ctx, stop := context.WithTimeout(t.Context(), limit)

@@ -3,6 +3,9 @@ package server
 import (
 	"net"
 	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,14 +116,15 @@ func TestIdleConnectionHasNoWorker(t *testing.T) {
 	}
 }
 
-// Workers work at once however many they are, and those that are not needed end.
+// Jobs that wait have a worker each, and those that are not needed end.
 func TestWorkers(t *testing.T) {
 	var w workers
 	defer w.end()
 	gate, working := make(chan struct{}), make(chan struct{})
 	const n = 10
 	for range n {
-		w.do(func() {
+		w.do(func(one *worker) {
+			one.waits()
 			working <- struct{}{}
 			<-gate
 		})
@@ -138,16 +142,90 @@ func TestWorkers(t *testing.T) {
 		runtime.Gosched()
 	}
 	w.trim() // from now on it counts who is needed
+	again := make(chan struct{})
 	for range 3 {
-		w.do(func() { working <- struct{}{} })
+		w.do(func(one *worker) {
+			one.waits()
+			working <- struct{}{}
+			<-again
+		})
 	}
 	for range 3 {
 		<-working
 	}
+	close(again)
 	for idle() < n {
 		runtime.Gosched()
 	}
 	if w.trim(); idle() != 3 {
 		t.Errorf("%d workers are left of %d, of whom 3 were needed", idle(), n)
+	}
+}
+
+// Jobs that do not wait share few workers; one that turns out to wait holds up none, and
+// all are done, in whatever order they come and turn out.
+func TestWorkersAreShared(t *testing.T) {
+	w := workers{processors: 2}
+	const posters, each = 4, 2000
+	gate := make(chan struct{})
+	var waiting atomic.Int64
+	var done sync.WaitGroup
+	done.Add(posters * each)
+	var posting sync.WaitGroup
+	for range posters {
+		posting.Go(func() {
+			for i := range each {
+				w.do(func(one *worker) {
+					defer done.Done()
+					if i%500 == 0 {
+						waiting.Add(1)
+						one.waits()
+						<-gate
+						one.waits()
+					}
+				})
+			}
+		})
+	}
+	posting.Wait()
+	const all = posters * each / 500
+	for waiting.Load() < all { // they would never be, if one that waits held up another
+		runtime.Gosched()
+	}
+	w.mu.Lock()
+	busy := w.busy
+	w.mu.Unlock()
+	if busy > 2 {
+		t.Errorf("%d workers are busy, beside those that wait", busy)
+	}
+	close(gate)
+	done.Wait()
+	w.end()
+	if w.busy != 0 || w.due.len() != 0 || len(w.idle) != 0 {
+		t.Errorf("in the end %d are busy, %d idle, %d jobs left", w.busy, len(w.idle), w.due.len())
+	}
+}
+
+// A queue gives what it was given, in that order, and keeps no more room than it needed.
+func TestJobs(t *testing.T) {
+	var q jobs
+	var got []int
+	put, taken := 0, 0
+	for round := range 1000 {
+		for range 1 + round%7 {
+			n := put
+			q.push(func(*worker) { got = append(got, n) })
+			put++
+		}
+		for q.len() > round%5 {
+			q.take()(nil)
+			taken++
+		}
+	}
+	for ; q.len() > 0; taken++ {
+		q.take()(nil)
+	}
+	if !slices.IsSorted(got) || len(got) != put || taken != put || cap(q.all) > 64 {
+		t.Fatalf("%d put, %d taken, room for %d, in order: %v", put, taken, cap(q.all), slices.IsSorted(got))
 	}
 }

@@ -26,7 +26,7 @@ const (
 // direct is a system call on a connection's socket, which is tried again when the socket
 // takes more.
 type direct struct {
-	parts, file func(fd uintptr) (done bool) // are sender.tryParts and tryFile, bound once
+	one, parts, file func(fd uintptr) (done bool) // are sender.tryOne, tryParts and tryFile, bound once
 
 	from *os.File // what tryFile sends
 	pos  int64
@@ -88,11 +88,17 @@ func (s *sender) writeLeft(more bool) (n int64, err error) {
 	c := s.conn
 	switch {
 	case more:
+		s.worker.waits()
 		err = s.try(s.direct.parts)
 		n = int64(s.direct.n)
 	case len(s.left) > 1:
+		s.worker.waits()
 		return s.left.WriteTo(c.nc)
+	case c.in.raw != nil:
+		err = s.try(s.direct.one)
+		n = int64(s.direct.n)
 	default:
+		s.worker.waits()
 		var m int
 		m, err = c.nc.Write(s.left[0])
 		n = int64(m)
@@ -135,6 +141,15 @@ func (s *sender) try(call func(fd uintptr) (done bool)) error {
 		return err
 	}
 	return d.err
+}
+
+// tryOne sends what is left, which is one part. It tells the others when it is to wait.
+func (s *sender) tryOne(fd uintptr) (done bool) {
+	n, err := syscall.Write(int(fd), s.left[0])
+	if errors.Is(err, syscall.EAGAIN) {
+		s.worker.waits()
+	}
+	return s.direct.tried(n, err)
 }
 
 // tryParts sends what is left of the parts.
