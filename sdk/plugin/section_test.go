@@ -75,6 +75,17 @@ func TestSections(t *testing.T) {
 	}
 }
 
+// What the host wrote itself it need not check again.
+func TestSectionsOfGrantedWrites(t *testing.T) {
+	var leases atomic.Int64
+	s := lend(t, filestore.Options{Leased: func(*storage.Lease) error { leases.Add(1); return nil }})
+	h := openLog(t, s, 0).Handle
+	fill(t, s, h, 0, 4000)
+	if sent := sectionsOf(t, s, h, 4000, 200<<10); sent < 600<<10 {
+		t.Errorf("only %d bytes are had from the file, by %d leases", sent, leases.Load())
+	}
+}
+
 // A section stays as it was while its log is truncated, trimmed, and its plugin gone.
 func TestSectionOutlivesItsLog(t *testing.T) {
 	s := lend(t, filestore.Options{})
