@@ -9,7 +9,7 @@ import (
 )
 
 // natsRecordsMax bounds what NATS is given to consume: its messages come there one by one.
-const natsRecordsMax = 2_000_000
+const natsRecordsMax = 1_000_000
 
 // Notes on the sides of NATS, with the number of messages.
 const (
