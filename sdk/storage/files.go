@@ -131,8 +131,9 @@ type Lease struct {
 	ID LeaseID
 	// File is opened for reading only.
 	File *os.File
-	// FileID is the same for leases of the same file, and of no other in one life of
-	// the store's process; not zero.
+	// FileID is the same for leases of the same file, as long as the log is open, and of
+	// no other in one life of the store's process, nor of what this one held before it
+	// was used again; not zero.
 	FileID uint64
 	// Pos is where the batch begins that was asked for, and Limit where the last
 	// batch ends, in bytes.

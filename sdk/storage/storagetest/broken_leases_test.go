@@ -181,6 +181,7 @@ func brokenLeases() []broken {
 			}
 		})},
 		{name: "lends from the head of the file", caughtBy: "lease", files: true, wrap: lending(func(l *storage.Lease, _ *error) { l.Pos = 0 })},
+		{name: "does not say which file it lends", caughtBy: "lease", files: true, wrap: lending(func(l *storage.Lease, _ *error) { l.FileID = 0 })},
 		{name: "lends nothing, ever", caughtBy: "lease", files: true, wrap: lending(func(_ *storage.Lease, err *error) {
 			*err = storage.Errorf(storage.ErrRetry, "not now")
 		})},

@@ -220,7 +220,7 @@ func (e *env) borrow(h storage.Handle, b []made, offset int64) *borrowed {
 	}
 	act := fmt.Sprintf("lease at %d", offset)
 	e.must(err, act)
-	if lease.ID == 0 || !e.ids.add(leaseBit|uint64(lease.ID)) || lease.File == nil || lease.Pos < 0 || lease.Limit <= lease.Pos {
+	if lease.ID == 0 || !e.ids.add(leaseBit|uint64(lease.ID)) || lease.File == nil || lease.FileID == 0 || lease.Pos < 0 || lease.Limit <= lease.Pos {
 		e.failf("%s: it is %+v", act, lease)
 	}
 	info, err := lease.File.Stat()
