@@ -205,9 +205,9 @@ func (c *checked) place(offset int64) (pos int64, ok bool) {
 	return 0, false
 }
 
-// last finds the furthest place behind pos that a section may end at: at most max
-// bytes on, not behind limit, and with no batch before it that reaches upTo.
-func (c *checked) last(pos, max, limit, upTo int64) (end mark, ok bool) {
+// last finds the furthest place behind pos that a section may end at: at most bytes
+// on, not behind limit, and with no batch before it that reaches upTo.
+func (c *checked) last(pos, bytes, limit, upTo int64) (end mark, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.ending(pos)
@@ -215,7 +215,7 @@ func (c *checked) last(pos, max, limit, upTo int64) (end mark, ok bool) {
 		return mark{}, false
 	}
 	s := &c.stretches[i]
-	limit = min(limit, pos+max)
+	limit = min(limit, pos+bytes)
 	if s.end.pos <= limit && s.end.offset <= upTo {
 		return s.end, s.end.pos > pos
 	}
