@@ -76,8 +76,10 @@ func TestRepliesOfABurst(t *testing.T) {
 					c.Turn.Ready()
 				} else {
 					c.Turn.Later()
-					if turns = append(turns, c.Turn); len(turns) == n {
+					if len(turns) == n { // all before this one are in the queue
 						close(begun)
+					} else {
+						turns = append(turns, c.Turn)
 					}
 				}
 				return answerFixed
@@ -91,6 +93,9 @@ func TestRepliesOfABurst(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "later" {
+				if _, err := client.Write(request(kmsg.NewPtrProduceRequest(), 9, n)); err != nil {
+					t.Fatal(err)
+				}
 				<-begun
 				for i := range turns { // the first comes last
 					turns[len(turns)-1-i].Ready()
