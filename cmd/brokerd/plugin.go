@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -28,11 +30,20 @@ func newPluginServe() *cobra.Command {
 		Example: "  brokerd plugin serve storage-file",
 		Args:    oneArg("a plugin"),
 		Hidden:  true,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			p, ok := builtinPlugins()[args[0]]
 			if !ok {
 				return unknownPlugin(args[0])
 			}
+			ctx, end := context.WithCancel(cmd.Context())
+			var small sync.WaitGroup
+			small.Go(func() {
+				started := make(chan struct{})
+				close(started)
+				keepSmall(ctx, pluginWaste, started)
+			})
+			defer small.Wait()
+			defer end()
 			return plugin.ServeStorage(p)
 		},
 	}

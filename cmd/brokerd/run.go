@@ -13,7 +13,6 @@ import (
 	"github.com/brokerd/brokerd/core/admin"
 	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
-	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/telemetry"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -49,18 +48,16 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	}
 	run, ctx := errgroup.WithContext(ctx)
 	ran := make(chan struct{})
-	pace, endPace := context.WithCancel(ctx)
+	small, end := context.WithCancel(ctx)
 	run.Go(func() error {
 		defer close(ran)
-		defer endPace()
+		defer end()
 		return startError(b.Run(ctx))
 	})
-	if os.Getenv("GOGC") == "" {
-		run.Go(func() error {
-			memory.Pace(pace, waste(loaded.Memory))
-			return nil
-		})
-	}
+	run.Go(func() error {
+		keepSmall(small, waste(loaded.Memory), b.Ready())
+		return nil
+	})
 	run.Go(func() error {
 		select {
 		case <-b.Ready():
@@ -74,20 +71,6 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 		return nil
 	})
 	return run.Wait()
-}
-
-// waste is how much may wait to be collected, where that is not little beside what is in
-// use: a part of the budget, and no less than what a small one does not have.
-func waste(budget int64) int64 {
-	const share, least = 32, 4 << 20
-	return max(budget/share, least)
-}
-
-// heapLimit is how large the garbage collector lets the heap become before it
-// works harder, whatever is in use: the budget, and what the program itself needs.
-func heapLimit(budget int64) int64 {
-	const own = 64 << 20
-	return budget + own
 }
 
 // startError adds what to do to errors that people meet when they start.

@@ -37,7 +37,7 @@ const (
 	// memoryGroupWrites is for what groups have under way to the log.
 	memoryGroupWrites = 1
 	// memoryTails is for the ends of logs.
-	memoryTails = 3
+	memoryTails = 2
 	// memoryGroups is for groups: their members, assignments and offsets.
 	memoryGroups = 4
 	// memoryIdle is for buffers that nobody has borrowed for the moment.

@@ -1,7 +1,8 @@
 // Package memory bounds how many bytes the broker's parts hold for the sake of
 // others: requests, responses, cached batches (Budget), or for long: groups (Tally).
 // And it lends the bytes that are needed for a moment, again and again (Buffers), and
-// bounds what waits to be collected in a process (Pace).
+// bounds what waits to be collected in a process (Pace), and what it keeps of its
+// program (ForgetProgram).
 //
 // A Budget owns a count and the order in which it is given out, never the bytes
 // themselves: whoever acquires keeps within what was granted, and releases it. Buffers
@@ -14,5 +15,6 @@
 // what was asked for, and is with one borrower at a time (TestBufferSizes,
 // TestBuffersAreLentOnce); idle ones are no more than the limit, and go when they are
 // not needed (TestBuffersKeepNoMoreThanTheirLimit, TestBuffersAreTrimmed); garbage is
-// no more than was said (TestPace).
+// no more than was said (TestPace); no page of a program is lost that was changed
+// (TestUnchangedMappings).
 package memory

@@ -128,7 +128,12 @@ func askAndNeverRead(t *testing.T, c net.Conn, n int) {
 // VmRSS as it is, VmHWM at its highest.
 func memoryOf(t *testing.T, b *broker, which string) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid()))
+	return memoryOfProcess(t, b.pid(), which)
+}
+
+func memoryOfProcess(t *testing.T, pid int, which string) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
