@@ -42,7 +42,7 @@ var may = map[string][]string{
 	"core/loop":              {},
 	"core/security":          {},
 	"core/config":            {"core/image/topicconfig"},
-	"core/wire":              {"core/model", "core/security"},
+	"core/wire":              {"core/model", "core/security", "sdk/recordbatch"},
 	"core/api":               {"core/wire", "core/model", "core/image", "core/image/topicconfig", "core/batch", "core/security", "sdk/recordbatch"},
 	"core/server":            {"core/wire", "core/model", "core/memory", "core/security"},
 	"core/replica":           {"core/loop", "core/memory", "core/partition", "core/model", "core/image", "core/image/topicconfig", "core/batch", "sdk/recordbatch", "sdk/storage"},
