@@ -247,7 +247,7 @@ func (l *log) writeCheckpoint(st state) error {
 	if err := writeValue(l.store.fs, path.Join(l.dir, checkpointName), checkpointKind, c); err != nil {
 		return err
 	}
-	l.ckpt = c
+	l.ckpt, l.recovered = c, false
 	l.pointSynced = max(l.pointSynced, c.RecoveryPoint)
 	return nil
 }

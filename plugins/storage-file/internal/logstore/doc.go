@@ -36,7 +36,8 @@
 //   - Bytes returned by a read, and headers by a scan, passed their CRC in this
 //     life of the process. What no CRC covers was checked against the neighbours
 //     and the epochs that were noted (damage_test.go).
-//   - No bytes below the recovery point are ever cut (damage_test.go).
+//   - No bytes below the recovery point are ever cut (damage_test.go). It is on the disk
+//     before an opening calls what is below it durable (later_test.go).
 //   - Indexes are hints: whatever they hold, the log opens and is read right
 //     (index_test.go).
 //   - A batch that was written under a grant is in the log after the next opening,

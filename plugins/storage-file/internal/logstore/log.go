@@ -101,6 +101,8 @@ type log struct {
 	hint     *openfiles.File
 	hinted   int64     // recovery point in the hint
 	hintedAt time.Time // when an append last looked at it
+	// recovered: the checkpoint is that of an earlier life, and says loose.
+	recovered bool
 	// pointSynced is the recovery point that the disk has.
 	pointSynced int64
 	unsynced    int64     // bytes appended since the last sync was asked for

@@ -299,6 +299,7 @@ func (r *recovery) verify(seg *segment.Segment, i int) (done bool, err error) {
 		return false, fmt.Errorf("stat segment %d: %w", seg.Base(), err)
 	}
 	w := segment.NewWalk(seg.File(), 0, r.sizes[seg.Base()], chain)
+	defer r.l.store.lendBuffer(w)()
 	skipped := false
 	for {
 		var info recordbatch.Info

@@ -93,6 +93,7 @@ func (l *log) eachIn(v *view, i int, offset, upTo int64, f func(storage.BatchInf
 		Next: first, Gaps: x.Gapped, Epoch: epochNone,
 		EpochOf: func(o int64) (int32, bool) { return epochAt(v.epochs, o) },
 	})
+	defer l.store.lendBuffer(w)()
 	for {
 		pos := w.Pos()
 		info, err := w.NextHeader()

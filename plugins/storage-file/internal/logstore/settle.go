@@ -211,6 +211,10 @@ func (r *recovery) adopt() error {
 	if err := l.writeHint(l.epochs, ahead); err != nil {
 		return err
 	}
+	if r.stands() && r.keepCheckpoint() == nil {
+		l.publish()
+		return nil
+	}
 	// On a disk without any room the old checkpoint stays, and the next opening
 	// does this work again.
 	if err := l.writeControl(stateClean); err != nil && !vfs.Full(err) {

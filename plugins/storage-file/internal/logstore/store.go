@@ -76,6 +76,7 @@ type Store struct {
 	lender  vfs.Lender    // nil where files cannot be lent
 	leases  atomic.Uint64 // the last that was given
 	pending sync.Pool     // of *pendingAppend
+	buffers sync.Pool     // of *[]byte, for walks
 	reserve *reserve
 	indexes *indexCache
 	runners *pool
@@ -83,7 +84,8 @@ type Store struct {
 	// recyclers fills segments with zeros, one at a time.
 	recyclers *pool
 	spares    spares
-	names     *sharedSync   // of the logs' directories
+	names     *sharedSync // of the logs' directories
+	openings  *openings
 	ended     chan struct{} // closed when run has returned
 	// descriptors is for messages.
 	descriptors int
@@ -134,8 +136,8 @@ func Open(below vfs.FS, cfg Config, now func() time.Time, logger *slog.Logger) (
 	s := &Store{
 		fs: fs, dir: cfg.Dir, bootID: cfg.BootID, now: now, logger: logger, options: cfg.Options, lock: lock,
 		indexes: newIndexCache(), runners: newPool(cfg.Runners), syncers: newPool(cfg.Syncers), recyclers: newPool(1),
-		spares: spares{left: cfg.SpareBytes},
-		ended:  make(chan struct{}), descriptors: cfg.Descriptors,
+		spares: spares{left: cfg.SpareBytes}, openings: newOpenings(),
+		ended: make(chan struct{}), descriptors: cfg.Descriptors,
 		logs: map[storage.LogID]*log{}, dirs: map[storage.LogID][]string{}, labels: map[storage.LogID]string{},
 		seen: map[storage.LogID]int32{}, suspects: map[storage.LogID]bool{}, unnamed: map[storage.LogID]bool{},
 		handles: map[storage.Handle]*log{}, lost: map[storage.Handle]error{},
@@ -280,13 +282,17 @@ func encodeMeta(id storage.LogID, label string) ([]byte, error) {
 // run for any other method to be answered.
 func (s *Store) Run(ctx context.Context) error {
 	defer close(s.ended)
-	done := make(chan error, 2)
+	noting, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 3)
+	go func() { s.openings.run(noting); done <- nil }()
 	go func() { done <- s.syncers.run(ctx) }()
 	go func() { done <- s.recyclers.run(ctx) }()
 	err := s.runners.run(ctx)
 	s.syncers.close()
 	s.recyclers.close()
-	return errors.Join(err, <-done, <-done, s.lock.Close())
+	stop()
+	return errors.Join(err, <-done, <-done, <-done, s.lock.Close())
 }
 
 // Capabilities implements storage.Store.

@@ -81,6 +81,14 @@ func NewWalk(r io.ReaderAt, pos, limit int64, chain Chain) *Walk {
 	return &Walk{r: r, pos: pos, limit: limit, chain: chain, at: pos}
 }
 
+// Use has the walk read into the memory of buf, as far as it has room. It is the walk's
+// until Buffer gives it back.
+func (w *Walk) Use(buf []byte) { w.buf, w.have = buf[:0], 0 }
+
+// Buffer is the memory that the walk read into, which it has outgrown where it had to
+// have more. The walk has ended.
+func (w *Walk) Buffer() []byte { return w.buf }
+
 // Pos is where the next batch starts.
 func (w *Walk) Pos() int64 { return w.pos }
 
