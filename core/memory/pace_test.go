@@ -32,9 +32,8 @@ func TestPace(t *testing.T) {
 	if got := metric("/gc/heap/goal:bytes"); got < live || got > live+live/4+slack {
 		t.Errorf("the heap may become %d MiB, %d of them in use", got>>20, live>>20)
 	}
-	runtime.KeepAlive(used)
+	runtime.KeepAlive(used) // and then no more
 
-	used = nil
 	runtime.GC() // little is in use: as much may wait
 	waitFor(t, "/gc/gogc:percent", 50, 100)
 	end()
