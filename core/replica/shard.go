@@ -378,9 +378,10 @@ func (s *Shard) postHere(ctx context.Context, r *replica, in Input) error {
 }
 
 // storedHere takes the answer to an append that came while it was called, by the one who
-// has called.
+// has called. If that is the lane's own goroutine, answers to others may be about to come,
+// which a burst serves at once.
 func (s *Shard) storedHere(in Input) {
-	if s.work == nil {
+	if s.work == nil || !s.work.helped(Lane{s.index, in.replica.dir.ID}) {
 		s.loop.Complete(in)
 		return
 	}
