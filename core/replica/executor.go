@@ -60,9 +60,6 @@ func (w *workers) setAside(lane Lane, work func(context.Context)) { w.lanes[lane
 // help runs what waits in a lane on the caller's goroutine, unless the lane's own is at it.
 func (w *workers) help(lane Lane) { w.lanes[lane].help() }
 
-// helped says, to work of a lane, whether help runs it.
-func (w *workers) helped(lane Lane) bool { return w.lanes[lane].helped }
-
 // Go implements Executor.
 func (w *workers) Go(dir model.DirectoryID, work func(context.Context)) { w.stores[dir].put(work) }
 

@@ -21,7 +21,6 @@ type laneQueue struct {
 	// Below is of whoever runs work: the runner, or one in its place.
 	do     func(work func(context.Context)) // with the context of all work
 	spare  []func(context.Context)          // room for the next queue
-	helped bool                             // it is none of the runner's work
 	broken error                            // what a helper's work panicked with; the runner does too
 }
 
@@ -116,7 +115,6 @@ func (q *laneQueue) help() {
 		}
 		q.mu.Unlock()
 	}()
-	q.helped = true
 	q.work(all)
-	q.helped, ended = false, true
+	ended = true
 }

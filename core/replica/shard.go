@@ -378,10 +378,9 @@ func (s *Shard) postHere(ctx context.Context, r *replica, in Input) error {
 }
 
 // storedHere takes the answer to an append that came while it was called, by the one who
-// has called. If that is the lane's own goroutine, answers to others may be about to come,
-// which a burst serves at once.
+// has called.
 func (s *Shard) storedHere(in Input) {
-	if s.work == nil || !s.work.helped(Lane{s.index, in.replica.dir.ID}) {
+	if s.work == nil {
 		s.loop.Complete(in)
 		return
 	}
