@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,47 +12,35 @@ import (
 	"time"
 )
 
-// Who posts to a loop that has waited for a while, and was posted to one by one, has
-// stepped its body when the post returns; who posts sooner, or after a burst, leaves it to
-// the loop.
+// Who posts to a loop that has waited for a while has stepped its body when the post
+// returns; who posts sooner leaves it to the loop.
 func TestPostHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := &recorder{}
 		l := New[int](body, System{}, 0)
+		body.inside = func() {
+			if len(body.bursts) == 1 != l.Here() {
+				t.Errorf("turn %d: %v", len(body.bursts), l.Here())
+			}
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()
-		var stepped, burst atomic.Bool
-		body.inside = func() {
-			stepped.Store(l.Here())
-			if burst.Swap(false) { // what comes during a turn is taken together
-				_, _ = l.Post(ctx, 1), l.Post(ctx, 2)
-			}
+		synctest.Wait()
+		time.Sleep(loneMin)
+		if here, err := l.PostHere(ctx, 1); !here || err != nil || len(body.bursts) != 1 {
+			t.Fatalf("%v, %v, %d turns", here, err, len(body.bursts))
 		}
-		for i, step := range []struct {
-			wait  time.Duration
-			here  bool
-			burst bool // comes after it
-		}{
-			{loneMin, true, false},
-			{loneMin - 1, false, false},
-			{loneMin, true, true},
-			{loneMin, false, false},
-			{loneMin, true, false}, // they come one by one again
-		} {
-			synctest.Wait()
-			time.Sleep(step.wait)
-			stepped.Store(false)
-			burst.Store(step.burst)
-			here, err := l.PostHere(ctx, i)
-			if err != nil || here != step.here || here != stepped.Load() && !step.burst {
-				t.Errorf("step %d: %v, %v; stepped: %v", i, here, err, stepped.Load())
-			}
+		if here, err := l.PostHere(ctx, 2); here || err != nil {
+			t.Fatalf("at once again: %v, %v", here, err)
 		}
 		synctest.Wait()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
+		}
+		if want := [][]int{{1}, {2}}; !slices.EqualFunc(body.bursts[:2], want, slices.Equal) {
+			t.Fatalf("%v, want %v at first", body.bursts, want)
 		}
 	})
 }

@@ -13,9 +13,8 @@ import (
 const MailboxCapacity = 4096
 
 // loneMin is how long a loop has waited when PostHere steps its body: long enough that
-// more inputs are not likely to be about to come, which a burst would serve at once, and
-// less than a client takes that waits for each answer.
-const loneMin = 5 * time.Microsecond
+// more inputs are not likely to be about to come, which a burst would serve at once.
+const loneMin = 20 * time.Microsecond
 
 // Body is what a loop runs. Its methods are called from one goroutine at a
 // time. Step must not block.
@@ -55,15 +54,15 @@ func New[T any](body Body[T], clock Clock, capacity int) *Loop[T] {
 // Post hands in an input from outside. It waits while the mailbox is full,
 // until ctx ends. ErrClosed: the input was not taken and never will be.
 func (l *Loop[T]) Post(ctx context.Context, in T) error {
-	_, err := l.box.post(ctx, in, false)
+	_, err := l.box.post(ctx, in, 0)
 	return err
 }
 
-// PostHere is Post, but where the loop has waited for a while, and what was posted before
-// came one by one, it steps the body on the caller's goroutine, and reports that it did. The caller holds nothing that the body, or
+// PostHere is Post, but where the loop has waited for a while it steps the body on the
+// caller's goroutine, and reports that it did. The caller holds nothing that the body, or
 // whoever it answers, may wait for.
 func (l *Loop[T]) PostHere(ctx context.Context, in T) (here bool, err error) {
-	here, err = l.box.post(ctx, in, true)
+	here, err = l.box.post(ctx, in, loneMin)
 	if here {
 		l.turnHere()
 	}

@@ -24,19 +24,17 @@ type mailbox[T any] struct {
 	full   []chan struct{} // closed when there is room again
 	parked bool            // nobody takes before wake
 	since  time.Time       // of parked
-	lone   bool            // what was posted came one by one, when it was taken last
 	nudged bool            // the next who parks is not to
 	closed bool
 }
 
 func newMailbox[T any](capacity int, clock Clock) *mailbox[T] {
-	return &mailbox[T]{capacity: capacity, clock: clock, lone: true, wake: make(chan struct{}, 1)}
+	return &mailbox[T]{capacity: capacity, clock: clock, wake: make(chan struct{}, 1)}
 }
 
-// post waits for room until ctx ends. It wakes whoever is parked; but with here, where he
-// has been for loneMin, and took one by one what was posted before, it takes his place
-// instead, and reports that.
-func (b *mailbox[T]) post(ctx context.Context, in T, here bool) (mine bool, err error) {
+// post waits for room until ctx ends. It wakes whoever is parked; but where he has been
+// for lone, and lone is not 0, it takes his place instead, and reports that.
+func (b *mailbox[T]) post(ctx context.Context, in T, lone time.Duration) (mine bool, err error) {
 	for {
 		b.mu.Lock()
 		if b.closed {
@@ -46,7 +44,7 @@ func (b *mailbox[T]) post(ctx context.Context, in T, here bool) (mine bool, err 
 		if b.posted < b.capacity {
 			b.posted++
 			b.queue = append(b.queue, in)
-			if here && b.parked && b.lone && b.clock.Now().Sub(b.since) >= loneMin {
+			if lone > 0 && b.parked && b.clock.Now().Sub(b.since) >= lone {
 				b.parked = false
 				b.mu.Unlock()
 				return true, nil
@@ -110,9 +108,6 @@ func (b *mailbox[T]) giveBack(wake bool) {
 func (b *mailbox[T]) take(room []T) []T {
 	b.mu.Lock()
 	got := b.queue
-	if b.posted > 0 {
-		b.lone = b.posted == 1
-	}
 	b.queue, b.posted, b.nudged = room[:0], 0, false
 	b.wakePostersAndUnlock()
 	return got
