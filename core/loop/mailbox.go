@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // ErrClosed: the loop has ended, or was told to take no more.
@@ -15,7 +14,6 @@ var ErrClosed = errors.New("loop closed")
 // for, whose number the body bounds, and never waits. One goroutine takes.
 type mailbox[T any] struct {
 	capacity int
-	clock    Clock
 	wake     chan struct{} // capacity 1; for the one who is parked
 
 	mu     sync.Mutex
@@ -23,34 +21,25 @@ type mailbox[T any] struct {
 	posted int             // of queue; at most capacity
 	full   []chan struct{} // closed when there is room again
 	parked bool            // nobody takes before wake
-	since  time.Time       // of parked
-	nudged bool            // the next who parks is not to
 	closed bool
 }
 
-func newMailbox[T any](capacity int, clock Clock) *mailbox[T] {
-	return &mailbox[T]{capacity: capacity, clock: clock, wake: make(chan struct{}, 1)}
+func newMailbox[T any](capacity int) *mailbox[T] {
+	return &mailbox[T]{capacity: capacity, wake: make(chan struct{}, 1)}
 }
 
-// post waits for room until ctx ends. It wakes whoever is parked; but where he has been
-// for lone, and lone is not 0, it takes his place instead, and reports that.
-func (b *mailbox[T]) post(ctx context.Context, in T, lone time.Duration) (mine bool, err error) {
+// post waits for room until ctx ends.
+func (b *mailbox[T]) post(ctx context.Context, in T) error {
 	for {
 		b.mu.Lock()
 		if b.closed {
 			b.mu.Unlock()
-			return false, ErrClosed
+			return ErrClosed
 		}
 		if b.posted < b.capacity {
 			b.posted++
-			b.queue = append(b.queue, in)
-			if lone > 0 && b.parked && b.clock.Now().Sub(b.since) >= lone {
-				b.parked = false
-				b.mu.Unlock()
-				return true, nil
-			}
-			b.wakeAndUnlock()
-			return false, nil
+			b.putAndUnlock(in)
+			return nil
 		}
 		room := make(chan struct{})
 		b.full = append(b.full, room)
@@ -58,27 +47,25 @@ func (b *mailbox[T]) post(ctx context.Context, in T, lone time.Duration) (mine b
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
 
-// complete never waits. It reports whether the input was taken. Where somebody is parked
-// it wakes him, or with here takes his place, and reports that.
-func (b *mailbox[T]) complete(in T, here bool) (mine, taken bool) {
+// complete never waits. It reports whether the input was taken.
+func (b *mailbox[T]) complete(in T) bool {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return false, false
+		return false
 	}
+	b.putAndUnlock(in)
+	return true
+}
+
+func (b *mailbox[T]) putAndUnlock(in T) {
 	b.queue = append(b.queue, in)
-	if here && b.parked {
-		b.parked = false
-		b.mu.Unlock()
-		return true, true
-	}
 	b.wakeAndUnlock()
-	return false, true
 }
 
 // wakeAndUnlock wakes whoever is parked. He is woken once, however much arrives before
@@ -92,23 +79,11 @@ func (b *mailbox[T]) wakeAndUnlock() {
 	}
 }
 
-// giveBack is for one who has taken the place of who was parked: he is again, or is
-// woken if there is something for him.
-func (b *mailbox[T]) giveBack(wake bool) {
-	b.mu.Lock()
-	b.parked, b.since = true, b.clock.Now()
-	if wake || b.nudged || len(b.queue) > 0 {
-		b.wakeAndUnlock()
-		return
-	}
-	b.mu.Unlock()
-}
-
 // take gives everything that has arrived, and takes room for what comes next.
 func (b *mailbox[T]) take(room []T) []T {
 	b.mu.Lock()
 	got := b.queue
-	b.queue, b.posted, b.nudged = room[:0], 0, false
+	b.queue, b.posted = room[:0], 0
 	b.wakePostersAndUnlock()
 	return got
 }
@@ -127,14 +102,24 @@ func (b *mailbox[T]) wakePostersAndUnlock() {
 func (b *mailbox[T]) park() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.parked, b.since = len(b.queue) == 0 && !b.nudged, b.clock.Now()
+	b.parked = len(b.queue) == 0
 	return b.parked
 }
 
-// nudge wakes whoever is parked, or parks next, though nothing has arrived.
+// unpark is for one who is parked and does not wait.
+func (b *mailbox[T]) unpark() {
+	b.mu.Lock()
+	parked := b.parked
+	b.parked = false
+	b.mu.Unlock()
+	if !parked {
+		<-b.wake // it has come, or is about to
+	}
+}
+
+// nudge wakes whoever is parked, though nothing has arrived.
 func (b *mailbox[T]) nudge() {
 	b.mu.Lock()
-	b.nudged = true
 	b.wakeAndUnlock()
 }
 

@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/model"
@@ -182,15 +181,7 @@ type appendCall struct {
 	begun    time.Time
 	taken    bool // by the store
 	answer   partition.AppendDone
-	state    atomic.Int32 // whether the answer came while the call was made
 }
-
-// The states of an appendCall.
-const (
-	callOut      int32 = iota // an answer goes to the loop
-	callMade                  // an answer waits for the call to return
-	callAnswered              // it came
-)
 
 // callsKept is how many calls a shard keeps for use, and batchesKept of how many
 // batches one may have been.
@@ -219,16 +210,16 @@ func (s *Shard) putCall(c *appendCall) {
 	clear(c.requests)
 	clear(c.parts)
 	clear(c.frames)
-	c.requests, c.batches, c.parts, c.frames = c.requests[:0], c.batches[:0], c.parts[:0], c.frames[:0]
-	c.replica, c.first, c.answer = nil, partition.AppendLog{}, partition.AppendDone{}
+	*c = appendCall{
+		shard: s, run: c.run, done: c.done,
+		requests: c.requests[:0], batches: c.batches[:0], parts: c.parts[:0], frames: c.frames[:0],
+	}
 	s.idle = append(s.idle, c)
 }
 
-// call makes the call, on the lane. An answer that has come when the call returns is
-// taken to the shard by whoever called, who may step it.
+// call makes the call, on the lane.
 func (c *appendCall) call(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
-	c.state.Store(callMade)
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
 		LeaderEpoch: c.first.Epoch,
@@ -238,9 +229,6 @@ func (c *appendCall) call(ctx context.Context) {
 		Checked:     true,
 		Require:     c.replica.dir.require(c.first.Machine),
 	}, c.done)
-	if !c.state.CompareAndSwap(callMade, callOut) {
-		c.shard.storedHere(Input{kind: inputStored, replica: c.replica, stored: c})
-	}
 }
 
 // answered brings the answer back. It never blocks.
@@ -254,7 +242,5 @@ func (c *appendCall) answered(res storage.AppendResult, err error) {
 		Machine: res.Survives >= storage.SurvivesMachine, Durable: res.Durable,
 		Fault: faultOf(err), Err: err,
 	}
-	if !c.state.CompareAndSwap(callMade, callAnswered) {
-		c.shard.loop.Complete(Input{kind: inputStored, replica: c.replica, stored: c})
-	}
+	c.shard.loop.Complete(Input{kind: inputStored, replica: c.replica, stored: c})
 }

@@ -8,10 +8,7 @@
 // own goroutines, below the high watermark of that view. Calls that change a log
 // are made by an Executor, and their completions come back to the shard as
 // inputs. In production the executor runs them on goroutines that belong to
-// Manager.Run, but for an append that comes alone: its caller takes the turns of the shard
-// and of the lane himself, so that nobody is woken for it
-// (TestAppendAloneIsDoneByWhoAppends). A simulator gives its own executor and decides when
-// each call runs.
+// Manager.Run; a simulator gives its own and decides when each runs.
 //
 // The package never decides what metadata says (the image does), never looks
 // into records but to answer ListOffsets by time, and never deletes a log that

@@ -52,13 +52,7 @@ func newWorkers(shards, perStore int, dirs []Directory) *workers {
 }
 
 // Ordered implements Executor.
-func (w *workers) Ordered(lane Lane, work func(context.Context)) { w.lanes[lane].put(work, true) }
-
-// setAside is Ordered for one who calls help afterwards.
-func (w *workers) setAside(lane Lane, work func(context.Context)) { w.lanes[lane].put(work, false) }
-
-// help runs what waits in a lane on the caller's goroutine, unless the lane's own is at it.
-func (w *workers) help(lane Lane) { w.lanes[lane].help() }
+func (w *workers) Ordered(lane Lane, work func(context.Context)) { w.lanes[lane].put(work) }
 
 // Go implements Executor.
 func (w *workers) Go(dir model.DirectoryID, work func(context.Context)) { w.stores[dir].put(work) }
@@ -75,6 +69,72 @@ func (w *workers) run(ctx context.Context) error {
 		}
 	}
 	return g.Wait()
+}
+
+// laneQueue is the work of one lane, with one runner, which takes all that is there at
+// once and is woken only where it waits.
+type laneQueue struct {
+	wake chan struct{} // capacity 1
+
+	mu     sync.Mutex
+	queue  []func(context.Context)
+	parked bool // the runner waits
+	ending bool // it does not wait any more
+}
+
+func newLaneQueue() *laneQueue { return &laneQueue{wake: make(chan struct{}, 1)} }
+
+func (q *laneQueue) put(work func(context.Context)) {
+	q.mu.Lock()
+	q.queue = append(q.queue, work)
+	q.wakeAndUnlock()
+}
+
+func (q *laneQueue) end() {
+	q.mu.Lock()
+	q.ending = true
+	q.wakeAndUnlock()
+}
+
+func (q *laneQueue) wakeAndUnlock() {
+	parked := q.parked
+	q.parked = false
+	q.mu.Unlock()
+	if parked {
+		q.wake <- struct{}{}
+	}
+}
+
+// take gives all that is there, and takes room for what comes next. Where there is
+// nothing, the runner is to wait, unless it is to end.
+func (q *laneQueue) take(room []func(context.Context)) (all []func(context.Context), ending bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all = q.queue
+	q.queue = room[:0]
+	q.parked = len(all) == 0 && !q.ending
+	return all, q.ending
+}
+
+func (q *laneQueue) run(ctx context.Context) {
+	release := context.AfterFunc(ctx, q.end)
+	defer release()
+	var all []func(context.Context)
+	for {
+		var ending bool
+		all, ending = q.take(all)
+		for i, work := range all {
+			all[i] = nil
+			work(ctx)
+		}
+		switch {
+		case len(all) > 0:
+		case ending:
+			return
+		default:
+			<-q.wake
+		}
+	}
 }
 
 // workQueue is a first-in, first-out queue of work.

@@ -259,7 +259,7 @@ func (m *Manager) spent(q *request) {
 
 // post gives a request to the replica's shard. An error wraps a sentinel.
 func (m *Manager) post(ctx context.Context, r *replica, q *request) error {
-	err := r.shard.postHere(ctx, r, Input{kind: inputRequest, replica: r, request: q})
+	err := r.shard.loop.Post(ctx, Input{kind: inputRequest, replica: r, request: q})
 	switch {
 	case err == nil:
 		return nil

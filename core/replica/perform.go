@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -158,17 +157,7 @@ func (s *Shard) appendCall(r *replica, group []partition.AppendLog, bytes int) {
 		c.parts = append(c.parts, q.data)
 		c.frames = append(c.frames, q.frame) // it is none of a copy
 	}
-	s.ordered(Lane{s.index, r.dir.ID}, c.run)
-}
-
-// ordered queues work on a lane. Who steps the shard in its loop's place goes on with the
-// lane's work, so that nobody is woken.
-func (s *Shard) ordered(lane Lane, work func(context.Context)) {
-	if s.work != nil && s.loop.Here() {
-		s.work.setAside(lane, work)
-		return
-	}
-	s.exec.Ordered(lane, work)
+	s.exec.Ordered(Lane{s.index, r.dir.ID}, c.run)
 }
 
 // stamp writes the leader's fields into the batch. Bytes that a store may still

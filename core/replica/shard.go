@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -101,7 +100,6 @@ type Shard struct {
 	log    *slog.Logger
 	events Events
 	exec   Executor
-	work   *workers // exec, or nil where that is not ours
 	loop   *loop.Loop[Input]
 	host   host
 
@@ -144,7 +142,6 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, wak
 		tails:    tails,
 		waker:    waker,
 	}
-	s.work, _ = exec.(*workers)
 	s.loop = loop.New[Input](s, deps.Clock, 0)
 	return s
 }
@@ -361,30 +358,6 @@ func (s *Shard) stop(now time.Time) {
 			s.step(now, r, &partition.Stop{})
 		}
 	}
-}
-
-// postHere posts a request for r, and does itself what that leads to where the shard, and
-// its lane, have waited for something to do for a while: so a request that comes alone
-// wakes nobody.
-func (s *Shard) postHere(ctx context.Context, r *replica, in Input) error {
-	if s.work == nil {
-		return s.loop.Post(ctx, in)
-	}
-	here, err := s.loop.PostHere(ctx, in)
-	if here && r.dir != nil {
-		s.work.help(Lane{s.index, r.dir.ID})
-	}
-	return err
-}
-
-// storedHere takes the answer to an append that came while it was called, by the one who
-// has called.
-func (s *Shard) storedHere(in Input) {
-	if s.work == nil {
-		s.loop.Complete(in)
-		return
-	}
-	s.loop.CompleteHere(in)
 }
 
 // stored takes the answer to an append. What the machine has taken for stored is
