@@ -95,8 +95,9 @@ func (c *fetch) took(p *fetching, bytes, memory int, next int64) {
 }
 
 // readSection takes what memory does not have as a stretch of a file, if the store can
-// say where it lies. It comes before all that is read of the partition otherwise, and
-// needs no room.
+// say where it lies, and the fetch is answered with it: a section keeps its file open, and
+// waits for nothing but its client. It comes before all that is read of the partition
+// otherwise, and needs no room.
 func (c *fetch) readSection(r *reading) bool {
 	if !c.ask.Sections || r.bytes > 0 {
 		return false
@@ -107,6 +108,10 @@ func (c *fetch) readSection(r *reading) bool {
 	}
 	s, ok := sections.ReadSection(r.req)
 	if !ok {
+		return false
+	}
+	if s.Bytes < c.missing() {
+		s.Owner.Release(false)
 		return false
 	}
 	r.section = s.Owner

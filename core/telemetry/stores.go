@@ -78,7 +78,7 @@ func storeMetrics() []storeMetric {
 			each(func(s *StorePath) map[string]int64 { return s.GrantsEnded }),
 		},
 		{
-			row("pluginhost_appended_batches_total", Counter, "Record batches that were appended. grant: written by the broker, counted when the plugin is told, some 20 ms later; call: by the plugin.", "way"),
+			row("pluginhost_appended_batches_total", Counter, "Record batches that were appended. grant: written by the broker, counted when the plugin is told, some 250 ms later; call: by the plugin.", "way"),
 			two("grant", "call", func(s *StorePath) (int64, int64) { return s.Granted.Batches, s.Called.Batches }),
 		},
 		{

@@ -273,7 +273,7 @@ func (c *leaseCache) checkedOf(h storage.Handle, file uint64, info os.FileInfo) 
 	if l == nil || file == 0 {
 		return nil
 	}
-	now := c.files.clock.Load()
+	now := time.Now().UnixMilli()
 	k := l.checked[file]
 	if k != nil && (now-k.since > checkedFor.Milliseconds() || !os.SameFile(k.file, info)) {
 		l.forget(file)

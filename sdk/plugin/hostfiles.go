@@ -33,6 +33,8 @@ const (
 //	hostLog.mu    one log's grant, and the turn to write under it
 //	hostFiles.use held for reading across each write and each read of a lent file
 //	hostFiles.mu, leaseCache.mu, lane.mu    never two of them at once
+//	checked.mu    of one file
+//	marks.mu      of all
 type hostFiles struct {
 	lane    *lane
 	timeout time.Duration // of a unit that nobody's context bounds

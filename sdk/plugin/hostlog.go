@@ -22,7 +22,7 @@ const (
 	// heldMax is how many appends of a log wait for a grant. One more waits in Append.
 	heldMax = 64
 	// tellBatches is how many batches are told at the latest.
-	tellBatches = 256
+	tellBatches = 4096
 )
 
 // hostLog is one handle as the host sees it.

@@ -15,6 +15,10 @@ const (
 	// costs a descriptor.
 	leasesMax    = 256
 	leasesPerLog = 4
+	// lingeringMax is how many leases are read at a time that are not kept any more:
+	// sections, whose readers may take long. Beyond it no more sections are given, so that
+	// there are at most leasesMax more.
+	lingeringMax = 256
 	// cursorsPerLease is how many readers a lease remembers the places of.
 	cursorsPerLease = 16
 	// seekHeadersMax is how many batches are passed over to find an offset before the
@@ -34,7 +38,9 @@ type leaseCache struct {
 	mu    sync.Mutex
 	logs  map[storage.Handle]*leasedLog
 	count int
-	clock uint64 // of use, to find the lease that was not used for longest
+	// lingering are those that are not kept, and still read.
+	lingering int
+	clock     uint64 // of use, to find the lease that was not used for longest
 }
 
 // leasedLog is what is leased of one handle.
@@ -145,6 +151,8 @@ func (c *leaseCache) drop(le *lease) (back []*lease) {
 	c.count--
 	if le.readers == 0 {
 		back = append(back, le)
+	} else {
+		c.lingering++
 	}
 	return back
 }
@@ -207,7 +215,7 @@ func (c *leaseCache) serve(le *lease, pos int64, req *storage.ReadRequest, err e
 	}
 	if err != nil {
 		c.files.lane.counters.doubted(err)
-		c.discard(le)
+		c.doubt(le, err)
 		return storage.ReadResult{}, false
 	}
 	c.files.lane.counters.leasedBytes.Add(int64(len(res.Data)))
@@ -257,6 +265,9 @@ func (c *leaseCache) release(le *lease, at cursor) {
 	c.mu.Lock()
 	le.readers--
 	gone := le.dropped && le.readers == 0
+	if gone {
+		c.lingering--
+	}
 	if at.set && !gone {
 		le.remember(at)
 	}
@@ -275,6 +286,15 @@ func (le *lease) remember(at cursor) {
 	}
 	le.cursors[le.next] = at
 	le.next = (le.next + 1) % cursorsPerLease
+}
+
+// doubt counts a reader out that found a lease, or the file below it, to be not what was
+// said. Then what was checked of the log before counts no more.
+func (c *leaseCache) doubt(le *lease, err error) {
+	if !errors.Is(err, errRevoked) {
+		c.forgetChecked(le.handle)
+	}
+	c.discard(le)
 }
 
 // discard counts a reader out that found the lease to be not what was said.
@@ -302,7 +322,7 @@ func (c *leaseCache) remove(l *leasedLog, le *lease) {
 // lease asks the plugin for the stretch that begins with an offset, for a reader.
 func (c *leaseCache) lease(ctx context.Context, req *storage.ReadRequest) *lease {
 	generation, may := c.mayAsk(req.Handle)
-	if !may {
+	if !may || c.files.tellAll(ctx, req.Handle) != nil { // what it does not know it does not lend
 		return nil
 	}
 	a, err := c.files.lane.do(ctx, request{

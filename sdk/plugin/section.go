@@ -21,6 +21,9 @@ func (c *leaseCache) section(req *storage.ReadRequest) (storage.Section, bool) {
 	if !c.serves(req) || req.MaxBytes < sectionBytesMin {
 		return storage.Section{}, false
 	}
+	if c.crowded() {
+		return storage.Section{}, false
+	}
 	le, at := c.find(req.Handle, req.Offset)
 	if le == nil {
 		return storage.Section{}, false
@@ -43,12 +46,19 @@ func (c *leaseCache) section(req *storage.ReadRequest) (storage.Section, bool) {
 	return storage.Section{File: le.File, Pos: pos, Bytes: int(end.pos - pos), Next: end.offset, Owner: le}, true
 }
 
+// crowded says whether so many files are kept open for sections alone that no more are
+// given: a read needs its file for a moment only.
+func (c *leaseCache) crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lingering >= lingeringMax
+}
+
 // Release implements storage.SectionOwner.
 func (le *lease) Release(damaged bool) {
 	if damaged {
 		le.cache.files.lane.counters.leasesDoubted[DoubtRead].Add(1)
-		le.cache.forgetChecked(le.handle)
-		le.cache.discard(le)
+		le.cache.doubt(le, errLease)
 		return
 	}
 	le.cache.release(le, cursor{})

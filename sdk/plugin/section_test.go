@@ -182,3 +182,86 @@ func TestReadSectionDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// What a read has found damaged is not sent unread afterwards.
+func TestNoSectionOfWhatWasFoundDamaged(t *testing.T) {
+	var path string
+	s := lend(t, filestore.Options{Leased: func(l *storage.Lease) error { path = l.File.Name(); return nil }})
+	h := openLog(t, s, 0).Handle
+	fill(t, s, h, 0, 2000)
+	sectionsOf(t, s, h, 2000, 200<<10)
+	req := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 200 << 10}
+	section, ok := s.ReadSection(req)
+	if !ok {
+		t.Fatal("no section")
+	}
+	damage(t, path, section.Pos+int64(section.Bytes)/2)
+	section.Owner.Release(false)
+	small := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 1000, AtLeastOne: true}
+	for small.Offset = range int64(1000) {
+		_, _ = s.Read(t.Context(), small) // one of these finds it
+	}
+	small.Offset = 0
+	for range 40 { // until leases are asked for again
+		if _, err := s.Read(t.Context(), small); err != nil {
+			t.Fatal(err)
+		}
+	}
+	section, ok = s.ReadSection(req)
+	if !ok {
+		return
+	}
+	data := make([]byte, section.Bytes)
+	if _, err := section.File.ReadAt(data, section.Pos); err != nil {
+		t.Fatal(err)
+	}
+	section.Owner.Release(false)
+	for len(data) > 0 {
+		var err error
+		if _, _, data, err = recordbatch.Next(data); err != nil {
+			t.Fatalf("a section of %d bytes: %v", section.Bytes, err)
+		}
+	}
+}
+
+// damage changes a byte, as a disk does.
+func damage(t *testing.T, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0xff
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// However many sections are held, their files are few.
+func TestSectionsKeepFewFilesOpen(t *testing.T) {
+	const logs = 900
+	s := lend(t, filestore.Options{})
+	var held []storage.Section
+	for i := range int32(logs) {
+		h := openLog(t, s, i).Handle
+		fill(t, s, h, 0, 500)
+		sectionsOf(t, s, h, 500, 200<<10)
+		if section, ok := s.ReadSection(storage.ReadRequest{Handle: h, UpTo: 500, MaxBytes: 200 << 10}); ok {
+			held = append(held, section)
+		}
+	}
+	if n := len(held); n < 256 || n >= logs || s.Held().Leases > 3*256 {
+		t.Errorf("%d sections are held, of %d files", n, s.Held().Leases)
+	}
+	for _, section := range held {
+		section.Owner.Release(false)
+	}
+	if n := s.Held().Leases; n > 256 {
+		t.Errorf("%d leases are held when all sections were released", n)
+	}
+}

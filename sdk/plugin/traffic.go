@@ -66,8 +66,8 @@ type Carried struct{ Units, Bytes int64 }
 
 // Traffic is what has gone between a broker and a store so far.
 type Traffic struct {
-	// Granted was written under grants, as far as the plugin was told of it, and Called
-	// given to the plugin, which took it.
+	// Granted was written under grants, as far as the plugin was told of it or the grant
+	// has ended, and Called given to the plugin, which took it.
 	Granted, Called Moved
 	// GrantsBegun less all that ended are held; GrantsRefused were asked for in vain.
 	GrantsBegun, GrantsRefused int64
@@ -242,5 +242,5 @@ func (f *hostFiles) waiting() (n int) {
 func (c *leaseCache) held() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.count
+	return c.count + c.lingering
 }

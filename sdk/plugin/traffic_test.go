@@ -131,7 +131,10 @@ func TestDoubtedLeasesAreCounted(t *testing.T) {
 			return func(l *storage.Lease) error { l.Limit += 1 << 20; l.End += 1000; return nil }
 		}},
 		{plugin.DoubtOrder, func(string) func(*storage.Lease) error {
-			return func(l *storage.Lease) error { l.Pos += (l.Limit - l.Pos) / 50 * 10; return nil }
+			return func(l *storage.Lease) error {
+				l.Pos, l.Gaps = l.Pos+(l.Limit-l.Pos)/50*10, false
+				return nil
+			}
 		}},
 		{plugin.DoubtBatch, func(dir string) func(*storage.Lease) error {
 			return func(l *storage.Lease) error {

@@ -6,9 +6,12 @@ import (
 )
 
 const (
-	// watchInterval is how exactly appends end at their deadline, and about how
-	// long the plugin does not hear of what was written under a grant.
+	// watchInterval is how exactly appends end at their deadline.
 	watchInterval = 20 * time.Millisecond
+	// tickIntervals is after how many intervals tick is called, and so about how long
+	// the plugin does not hear of what was written under a grant. To hear of it takes its
+	// process some of a processor, which others then wait for.
+	tickIntervals = 12
 	// watchIdleTicks is after how many intervals with nothing to watch the watch
 	// sleeps, so that a lane in use seldom has to wake it.
 	watchIdleTicks = 50
@@ -31,18 +34,20 @@ func (l *lane) watch(ctx context.Context) {
 func (l *lane) watchOn(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	for idle := 0; ; idle++ {
+	for idle, n := 0, 0; ; idle++ {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
-		busy := l.expireDue(time.Now())
-		if tick := l.takeWanted(); tick != nil {
-			tick()
+		if l.expireDue(time.Now()) {
 			idle = 0
-		} else if busy {
-			idle = 0
+		}
+		if n++; n%tickIntervals == 0 {
+			if tick := l.takeWanted(); tick != nil {
+				tick()
+				idle = 0
+			}
 		}
 		if idle >= watchIdleTicks && l.rest() {
 			return
@@ -58,7 +63,7 @@ func (l *lane) rest() bool {
 	return !l.watching
 }
 
-// wantTick asks for a call of tick within watchInterval.
+// wantTick asks for a call of tick within tickIntervals.
 func (l *lane) wantTick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -57,8 +57,9 @@ import (
 // The store is locked as long as a host holds the file that Lock returns, also
 // when the process of the store has died: no other opener can come between a host
 // that is still writing, or reading, and the log. The host closes it when no write
-// under a grant and no read under a lease is under way, and none will be; what it has
-// handed to a socket does not count.
+// under a grant and no read under a lease is under way, and none will be. What it sends
+// from a file without looking at it, having checked it before, does not count: that never
+// changes.
 //
 // Methods may be called from many goroutines. Every *os.File that a method returns
 // is the caller's own, to be closed by it, and regular but for Lock's.
