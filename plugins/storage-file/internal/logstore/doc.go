@@ -49,13 +49,17 @@
 //   - Batches that were ever leased do not change in their file, and those that an
 //     opening finds count as leased: a log that is cut below them goes on in a copy
 //     (lease_test.go). So nothing at or behind the end of the log was ever leased in
-//     the file that grows, and what is written there, or cut, is nobody's.
+//     the file that grows, and what is written there, or cut, is nobody's. The one
+//     exception is an opening that cuts off damage on a full disk, since the alternative
+//     is a log that does not open (room_test.go).
 //   - A dropped segment is used again only when nothing of it was ever leased, nobody
 //     can read it, and zeros are durably in place of all that it held
 //     (recycle_test.go).
 //   - A replacement is durable when it returns, and removes nothing before all
 //     that takes its place is there (replace_test.go, crash_test.go).
-//   - A call that finds no room leaves the log as it was (fault_test.go).
+//   - A call that finds no room leaves the log as it was: a truncation writes its copy
+//     before it changes anything (fault_test.go, room_test.go).
+//   - No opening fails for want of room for a copy (room_test.go).
 //   - A segment, or a hint, that is not synced stays open; all else is open only
 //     while it is used, or as long as there is room. Without a descriptor a call
 //     does nothing and says so (descriptors_test.go).

@@ -46,8 +46,8 @@ func (s *Store) lease(ctx context.Context, h storage.Handle, offset int64) (stor
 }
 
 // lendBytes lends the segment that the offset is in. It notes that while the segment
-// is held, and before the view is compared with what the log is by then: so nobody
-// takes the file for other bytes.
+// is held, and before it looks whether the log is being cut, and before the view is
+// compared with what the log is by then: so nobody takes the file for other bytes.
 func (l *log) lendBytes(v *view, offset int64, lent *storage.Lease) error {
 	if err := v.checkRange(offset); err != nil {
 		return err
@@ -76,6 +76,9 @@ func (l *log) lendBytes(v *view, offset int64, lent *storage.Lease) error {
 		return err
 	}
 	seg.Lend(bytes)
+	if l.isCutting() {
+		return storage.Errorf(storage.ErrRetry, "the log is being cut")
+	}
 	return l.lendSegment(seg, lent)
 }
 

@@ -73,6 +73,7 @@ type log struct {
 	durable    int64
 	written    int64 // the LEO, as synced files may claim it
 	cuts       uint64
+	cutting    bool // a truncation is under way, and has looked at what is lent
 	// dirty has the last write to each segment that is not known to be synced.
 	// They are acquired, so that their descriptors hear of a failed write.
 	dirty      map[*segment.Segment]uint64

@@ -405,7 +405,15 @@ func (r *recovery) cutAt(seg *segment.Segment, i int, d *segment.Damage) error {
 	}
 	r.changed = true
 	if whole && r.sameBoot() {
-		return r.goOnElsewhere(seg, d)
+		err := r.goOnElsewhere(seg, d)
+		if !vfs.Full(err) {
+			return err
+		}
+		// The last resort, since the alternative is a log that does not open: a client
+		// that is still sent what lies behind the damage, by reference, may get other
+		// bytes, which the CRC of the batch tells it.
+		r.l.store.logger.Error("no room to leave damaged batches as they are, the log is cut in place; clients that read them just now may get a damaged batch",
+			"path", r.l.dir, "offset", d.Offset, "err", err)
 	}
 	if err := seg.File().Truncate(d.Pos); err != nil {
 		return fmt.Errorf("cut segment %d: %w", seg.Base(), err)
@@ -423,9 +431,10 @@ func (r *recovery) sameBoot() bool {
 
 // goOnElsewhere puts a copy of what is good of the last segment in its place. Behind
 // the damage may be batches that were lent, and must not change. What a write has
-// left that was cut short was never lent.
+// left that was cut short was never lent. An error that is vfs.Full has changed
+// nothing.
 func (r *recovery) goOnElsewhere(seg *segment.Segment, d *segment.Damage) error {
-	err := r.l.store.reserve.control(func() error {
+	err := r.l.store.reserve.large(d.Pos, func() error {
 		fresh, err := copySegment(r.fs, r.l.dir, seg, d.Pos)
 		if err != nil {
 			return err

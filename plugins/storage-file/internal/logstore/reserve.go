@@ -1,9 +1,11 @@
 package logstore
 
 import (
+	"fmt"
 	"log/slog"
 	"path"
 	"sync"
+	"syscall"
 
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -139,4 +141,18 @@ func (r *reserve) control(write func() error) error {
 		err = write()
 	}
 	return err
+}
+
+// large is control for a write of so many bytes. Where they would not fit with the room
+// of the reserve either, it is not begun, and the reserve stays.
+func (r *reserve) large(bytes int64, write func() error) error {
+	if _, free, err := r.fs.Room(r.dir); err == nil {
+		if r.there() {
+			free += r.want
+		}
+		if bytes > free {
+			return fmt.Errorf("%d bytes more, with %d free: %w", bytes, free, syscall.ENOSPC)
+		}
+	}
+	return r.control(write)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/brokerd/brokerd/plugins/storage-file/internal/openfiles"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/sealed"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/segment"
 	"github.com/brokerd/brokerd/plugins/storage-file/internal/vfs"
@@ -73,6 +72,9 @@ func (r *recovery) rewriteSuspect() error {
 		if err != nil {
 			return fmt.Errorf("write segment %d again: %w", seg.Base(), err)
 		}
+		if fresh == seg {
+			continue
+		}
 		fresh.Seal(seg.Summary(), nil)
 		if !slices.Contains(r.scanned, seg) {
 			fresh.Trust(segment.BytesMax + 1)
@@ -83,66 +85,36 @@ func (r *recovery) rewriteSuspect() error {
 	return nil
 }
 
-// rewrite copies a segment into a new file, which takes its name.
+// rewrite copies a segment into a new file, which takes its name; on a full disk it
+// writes the segment's bytes over themselves, and returns the segment. That changes none
+// of them, needs no room where a file system writes in place, and has the next sync write
+// them as well; but where the disk has failed a block it is that block again.
 func (r *recovery) rewrite(seg *segment.Segment) (*segment.Segment, error) {
 	if err := seg.Acquire(); err != nil {
 		return nil, err
 	}
 	defer seg.Release()
-	bytes, _, err := seg.File().Stat()
+	f := seg.File()
+	bytes, _, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	fresh, err := copySegment(r.fs, r.l.dir, seg, bytes)
-	seg.Retire()
+	if vfs.Full(err) {
+		r.l.store.logger.Warn("no room to write a segment again in a new file, it is written in place", "path", r.l.dir, "offset", seg.Base(), "err", err)
+		return seg, r.l.store.reserve.control(func() error {
+			if err := copyFile(f, f, bytes); err != nil {
+				return err
+			}
+			return f.Sync()
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
+	seg.Retire()
 	fresh.Release()
 	return fresh, nil
-}
-
-// copySegment puts a copy of a segment's first bytes in its place, synced but for
-// its name. The copy is acquired, and so is the segment, whose file stays as it is.
-func copySegment(fs *openfiles.Cache, dir string, seg *segment.Segment, bytes int64) (*segment.Segment, error) {
-	fresh, err := segment.CreateCleaned(fs, dir, seg.Base())
-	if err != nil {
-		return nil, err
-	}
-	err = copyFile(fresh.File(), seg.File(), 0, bytes, 0)
-	if err == nil {
-		err = fresh.File().Sync()
-	}
-	if err == nil {
-		name := path.Join(dir, segment.Name(seg.Base(), segment.LogSuffix))
-		err = fs.Rename(name+segment.CleanedSuffix, name)
-	}
-	if err != nil {
-		fresh.Release()
-		fresh.Retire()
-		return nil, err
-	}
-	fresh.Renamed()
-	return fresh, nil
-}
-
-// copyBytes is what is copied at once.
-const copyBytes = 1 << 20
-
-// copyFile copies bytes of one file to another.
-func copyFile(to, from vfs.File, pos, bytes, at int64) error {
-	buf := make([]byte, min(bytes, copyBytes))
-	for bytes > 0 {
-		b := buf[:min(bytes, copyBytes)]
-		if _, err := from.ReadAt(b, pos); err != nil {
-			return err
-		}
-		if _, err := to.WriteVecAt([][]byte{b}, at); err != nil {
-			return err
-		}
-		pos, at, bytes = pos+int64(len(b)), at+int64(len(b)), bytes-int64(len(b))
-	}
-	return nil
 }
 
 // settle makes all that was found durable.

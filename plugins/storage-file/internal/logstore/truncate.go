@@ -42,9 +42,9 @@ func (s *Store) Truncate(ctx context.Context, h storage.Handle, leaderEpoch int3
 	return leo, nil
 }
 
-// truncate cuts the log to at most `to`, which is below the LEO. First the
-// recovery point goes down, so that no crash in between looks like damage;
-// then segments go, the last first.
+// truncate cuts the log to at most `to`, which is below the LEO. First what needs room
+// is written, under a temporary name; then the recovery point goes down, so that no
+// crash in between looks like damage; then segments go, the last first.
 func (l *log) truncate(to int64) error {
 	// Appends that wait for a sync are answered before what they wrote can go.
 	if err := l.sync(); err != nil {
@@ -67,7 +67,16 @@ func (l *log) truncate(to int64) error {
 	}
 	defer l.hint.Unpin()
 	leo := max(x.Next, l.logStart)
+	l.setCutting(true)
+	defer l.setCutting(false)
+	fresh, err := l.copyLent(keep, x.Bytes)
+	if err != nil {
+		return l.writeError("truncate", err)
+	}
 	if err := l.lowerPoint(leo); err != nil {
+		if fresh != nil {
+			dropCopy(l.store.fs, fresh)
+		}
 		return err
 	}
 	l.segs = slices.Clone(old[:i+1])
@@ -76,7 +85,10 @@ func (l *log) truncate(to int64) error {
 	l.holes = clipHoles(l.holes, l.logStart, leo)
 	l.publish()
 	keep.Regrow(x.Bytes)
-	if err := l.dropTail(keep, old[i+1:], x.Bytes); err != nil {
+	if err := l.dropTail(keep, fresh, old[i+1:], x.Bytes); err != nil {
+		if fresh != nil && l.last() != fresh {
+			dropCopy(l.store.fs, fresh)
+		}
 		return l.fail(fmt.Errorf("truncate: %w", err))
 	}
 	if x.Next < leo {
@@ -197,9 +209,37 @@ func (l *log) lowerPoint(leo int64) error {
 	return nil
 }
 
+// setCutting says that the log is being cut: nothing of it is leased meanwhile.
+func (l *log) setCutting(cutting bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cutting = cutting
+}
+
+func (l *log) isCutting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cutting
+}
+
+// copyLent copies what stays of a segment that is to be cut, where something that goes
+// was lent: others may still read it, and it must not change. The log is being cut, so
+// that no more of it is lent. Without a copy it returns nil; an error leaves all as it
+// was.
+func (l *log) copyLent(keep *segment.Segment, bytes int64) (fresh *segment.Segment, err error) {
+	if keep.Lent() <= bytes {
+		return nil, nil
+	}
+	err = l.store.reserve.large(bytes, func() (err error) {
+		fresh, err = writeCopy(l.store.fs, l.dir, keep, bytes)
+		return err
+	})
+	return fresh, err
+}
+
 // dropTail removes segments and cuts the one that is kept, which is the log's last
-// by now, durably.
-func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int64) error {
+// by now, or puts its copy in its place, durably.
+func (l *log) dropTail(keep, fresh *segment.Segment, drop []*segment.Segment, bytes int64) error {
 	for _, seg := range slices.Backward(drop) {
 		if err := seg.Remove(); err != nil {
 			return err
@@ -210,9 +250,8 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 		return err
 	}
 	l.ahead = 0
-	if keep.Lent() > bytes {
-		// What is cut off may still be read by others, and must not change.
-		if err := l.store.reserve.control(func() error { return l.goOnElsewhere(keep, bytes) }); err != nil {
+	if fresh != nil {
+		if err := l.goOnElsewhere(keep, fresh, bytes); err != nil {
 			return err
 		}
 		return l.store.fs.SyncDir(l.dir)
@@ -226,10 +265,9 @@ func (l *log) dropTail(keep *segment.Segment, drop []*segment.Segment, bytes int
 	return l.store.fs.SyncDir(l.dir)
 }
 
-// goOnElsewhere puts a copy of the first bytes of the last segment in its place.
-func (l *log) goOnElsewhere(seg *segment.Segment, bytes int64) error {
-	fresh, err := copySegment(l.store.fs, l.dir, seg, bytes)
-	if err != nil {
+// goOnElsewhere puts the copy of the first bytes of the last segment in its place.
+func (l *log) goOnElsewhere(seg, fresh *segment.Segment, bytes int64) error {
+	if err := placeCopy(l.store.fs, l.dir, fresh); err != nil {
 		return err
 	}
 	defer fresh.Release()
