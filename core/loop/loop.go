@@ -73,20 +73,24 @@ func (l *Loop[T]) Turn(now time.Time) {
 func (l *Loop[T]) Run(ctx context.Context) error {
 	l.alarm.ring = l.box.nudge
 	release := context.AfterFunc(ctx, l.alarm.ring)
+	whole := false // no turn has panicked, which may have left the body's locks taken
 	defer func() {
 		release()
 		l.alarm.clear()
 		l.box.close()
-		l.Turn(l.clock.Now())
-	}()
-	for !l.body.Done() {
-		if err := ctx.Err(); err != nil {
-			return err
+		if whole {
+			l.Turn(l.clock.Now())
 		}
-		l.wait(ctx)
-		l.Turn(l.clock.Now())
+	}()
+	var err error
+	for err == nil && !l.body.Done() {
+		if err = ctx.Err(); err == nil {
+			l.wait(ctx)
+			l.Turn(l.clock.Now())
+		}
 	}
-	return nil
+	whole = true
+	return err
 }
 
 // wait returns when there is something to do. It waits for one thing, so that it costs

@@ -289,3 +289,33 @@ type discard struct{}
 func (discard) Step(time.Time, []int)       {}
 func (discard) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (discard) Done() bool                  { return false }
+
+// locking is a body whose turn leaves a lock taken when it panics.
+type locking struct{ lock chan struct{} }
+
+func (b *locking) Step(_ time.Time, burst []int) {
+	b.lock <- struct{}{}
+	if len(burst) > 0 {
+		panic("a broken invariant")
+	}
+	<-b.lock
+}
+func (b *locking) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (b *locking) Done() bool                  { return false }
+
+// A body that has panicked is not stepped again: that might wait for good for what the
+// panic left behind, and hide it.
+func TestBrokenBodyIsNotSteppedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New[int](&locking{lock: make(chan struct{}, 1)}, System{}, 0)
+		ended := make(chan any, 1)
+		go func() {
+			defer func() { ended <- recover() }()
+			_ = l.Run(t.Context())
+		}()
+		l.Complete(1)
+		if p := <-ended; p == nil {
+			t.Error("Run ended without a panic")
+		}
+	})
+}

@@ -197,7 +197,7 @@ func (l *hostLog) goOn() {
 				continue
 			}
 			l.unlock()
-			_ = l.files.lane.submit(context.Background(), c) // its own deadline bounds it
+			l.submit(context.Background(), c) // its own deadline bounds it
 			l.mu.Lock()
 		}
 	}

@@ -113,13 +113,23 @@ func (l *hostLog) append(ctx context.Context, c *call) {
 	bytes := int(c.cost)
 	l.plain++
 	l.unlock()
-	_ = l.files.lane.submit(ctx, c) // appends always complete
+	l.submit(ctx, c)
 	l.mu.Lock()
 	l.plain--
 	if l.count += 1 + bytes/askBytes; l.count >= l.askAfter {
 		l.ask(epoch, require)
 	}
 	l.unlock()
+}
+
+// submit gives an append to the plugin, once that knows of all that was written. Had it
+// refused to hear of it, the append must not come to it: what is in the file is open then,
+// and only an opening finds it. The caller does not hold mu.
+func (l *hostLog) submit(ctx context.Context, c *call) {
+	if l.pending.Load() > 0 {
+		_ = l.files.lane.barrier(ctx, []storage.Handle{l.handle}) // if it fails, so does what follows
+	}
+	_ = l.files.lane.submit(ctx, c) // appends always complete
 }
 
 // granted writes an append under the grant, if there is one that it fits, and
