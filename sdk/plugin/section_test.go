@@ -185,8 +185,12 @@ func TestReadSectionDoesNotAllocate(t *testing.T) {
 
 // What a read has found damaged is not sent unread afterwards.
 func TestNoSectionOfWhatWasFoundDamaged(t *testing.T) {
-	var path string
-	s := lend(t, filestore.Options{Leased: func(l *storage.Lease) error { path = l.File.Name(); return nil }})
+	var path atomic.Pointer[string]
+	s := lend(t, filestore.Options{Leased: func(l *storage.Lease) error {
+		name := l.File.Name()
+		path.Store(&name)
+		return nil
+	}})
 	h := openLog(t, s, 0).Handle
 	fill(t, s, h, 0, 2000)
 	sectionsOf(t, s, h, 2000, 200<<10)
@@ -195,7 +199,7 @@ func TestNoSectionOfWhatWasFoundDamaged(t *testing.T) {
 	if !ok {
 		t.Fatal("no section")
 	}
-	damage(t, path, section.Pos+int64(section.Bytes)/2)
+	damage(t, *path.Load(), section.Pos+int64(section.Bytes)/2)
 	section.Owner.Release(false)
 	small := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 1000, AtLeastOne: true}
 	for small.Offset = range int64(1000) {
