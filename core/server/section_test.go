@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"os"
@@ -375,14 +374,7 @@ func TestSectionAllocatesNothing(t *testing.T) {
 				return answer
 			}))
 			c := dialOver(t, s, wrap)
-			if got := testing.AllocsPerRun(300, func() {
-				if _, err := c.Write(frame); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.ReadFull(c, reply); err != nil {
-					t.Fatal(err)
-				}
-			}); got > 0 {
+			if got := testing.AllocsPerRun(300, func() { exchange(t, c, frame, reply) }); got > 0 {
 				t.Errorf("%v allocations a reply", got)
 			}
 		})

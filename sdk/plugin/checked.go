@@ -47,7 +47,7 @@ type checked struct {
 	store *marks
 	file  os.FileInfo // what was opened; another one is another file, whatever its ID
 	since int64       // milliseconds since 1970
-	over  atomic.Bool // nothing is to be added or looked up any more
+	over  atomic.Bool // it was forgotten
 
 	mu        sync.Mutex
 	stretches []stretch // by position; no two touch
@@ -91,6 +91,12 @@ type run struct {
 	of   *checked
 	at   int // of the stretch that it extends; -1: none
 	next mark
+}
+
+// expired says that nothing is to be added or looked up any more, at a time in milliseconds
+// since 1970.
+func (c *checked) expired(now int64) bool {
+	return c.over.Load() || now-c.since > checkedFor.Milliseconds()
 }
 
 // begin begins a run of batches at a place, and keeps others out until end.
@@ -275,7 +281,7 @@ func (c *leaseCache) checkedOf(h storage.Handle, file uint64, info os.FileInfo) 
 	}
 	now := time.Now().UnixMilli()
 	k := l.checked[file]
-	if k != nil && (now-k.since > checkedFor.Milliseconds() || !os.SameFile(k.file, info)) {
+	if k != nil && (k.expired(now) || !os.SameFile(k.file, info)) {
 		l.forget(file)
 		k = nil
 	}

@@ -200,7 +200,7 @@ func (l *hostLog) wrote(req *storage.AppendRequest, pos, base int64) {
 	if g.FileID == 0 {
 		return
 	}
-	if g.checked == nil || g.checked.over.Load() || g.checked.since < l.used.Load()-checkedFor.Milliseconds() {
+	if g.checked == nil || g.checked.expired(l.used.Load()) {
 		if g.checked = l.files.leases.checkedOf(l.handle, g.FileID, g.info); g.checked == nil {
 			return
 		}

@@ -28,22 +28,29 @@ func (c *leaseCache) section(req *storage.ReadRequest) (storage.Section, bool) {
 	if le == nil {
 		return storage.Section{}, false
 	}
-	k := c.checkedOf(le.handle, le.FileID, le.info)
-	if k == nil {
-		c.release(le, cursor{})
-		return storage.Section{}, false
-	}
-	pos, ok := at.pos, at.offset == req.Offset
+	pos, end, ok := c.checkedFrom(le, at, req)
 	if !ok {
-		pos, ok = k.place(req.Offset)
-	}
-	end, more := k.last(pos, int64(req.MaxBytes), le.Limit, req.UpTo)
-	if !ok || !more || end.pos-pos < sectionBytesMin {
 		c.release(le, cursor{})
 		return storage.Section{}, false
 	}
 	c.files.lane.counters.sectionBytes.Add(end.pos - pos)
 	return storage.Section{File: le.File, Pos: pos, Bytes: int(end.pos - pos), Next: end.offset, Owner: le}, true
+}
+
+// checkedFrom finds the stretch of a lease that a read asks for, where all of it was checked
+// and it is worth to be sent on its own.
+func (c *leaseCache) checkedFrom(le *lease, at cursor, req *storage.ReadRequest) (pos int64, end mark, ok bool) {
+	k := c.checkedOf(le.handle, le.FileID, le.info)
+	if k == nil {
+		return 0, mark{}, false
+	}
+	if pos = at.pos; at.offset != req.Offset {
+		if pos, ok = k.place(req.Offset); !ok {
+			return 0, mark{}, false
+		}
+	}
+	end, ok = k.last(pos, int64(req.MaxBytes), le.Limit, req.UpTo)
+	return pos, end, ok && end.pos-pos >= sectionBytesMin
 }
 
 // crowded says whether so many files are kept open for sections alone that no more are

@@ -50,6 +50,16 @@ func sectionsOf(t *testing.T, s *plugin.Store, h storage.Handle, upTo int64, mos
 	return sent
 }
 
+// mustSection gives a section of what was read.
+func mustSection(t testing.TB, s *plugin.Store, req storage.ReadRequest) storage.Section {
+	t.Helper()
+	section, ok := s.ReadSection(req)
+	if !ok {
+		t.Fatal("no section of what was read")
+	}
+	return section
+}
+
 // What was read and checked once is had from its file then, whoever reads it and from
 // wherever he begins; what the log's changes have touched is read again.
 func TestSections(t *testing.T) {
@@ -97,10 +107,7 @@ func TestSectionOutlivesItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, ok := s.ReadSection(req)
-	if !ok {
-		t.Fatal("no section of what was read")
-	}
+	section := mustSection(t, s, req)
 	same := func(when string) {
 		t.Helper()
 		got := make([]byte, section.Bytes)
@@ -132,10 +139,7 @@ func TestDamagedSection(t *testing.T) {
 	fill(t, s, h, 0, 2000)
 	sectionsOf(t, s, h, 2000, 200<<10)
 	req := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 200 << 10}
-	section, ok := s.ReadSection(req)
-	if !ok {
-		t.Fatal("no section of what was read")
-	}
+	section := mustSection(t, s, req)
 	section.Owner.Release(true)
 	if again, ok := s.ReadSection(req); ok {
 		t.Errorf("%d bytes without a check", again.Bytes)
@@ -173,11 +177,7 @@ func TestReadSectionDoesNotAllocate(t *testing.T) {
 	sectionsOf(t, s, h, 2000, 200<<10)
 	req := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 200 << 10}
 	if n := testing.AllocsPerRun(100, func() {
-		section, ok := s.ReadSection(req)
-		if !ok {
-			t.Fatal("no section")
-		}
-		section.Owner.Release(false)
+		mustSection(t, s, req).Owner.Release(false)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -195,10 +195,7 @@ func TestNoSectionOfWhatWasFoundDamaged(t *testing.T) {
 	fill(t, s, h, 0, 2000)
 	sectionsOf(t, s, h, 2000, 200<<10)
 	req := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 200 << 10}
-	section, ok := s.ReadSection(req)
-	if !ok {
-		t.Fatal("no section")
-	}
+	section := mustSection(t, s, req)
 	damage(t, *path.Load(), section.Pos+int64(section.Bytes)/2)
 	section.Owner.Release(false)
 	small := storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 1000, AtLeastOne: true}
@@ -211,7 +208,7 @@ func TestNoSectionOfWhatWasFoundDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	section, ok = s.ReadSection(req)
+	section, ok := s.ReadSection(req)
 	if !ok {
 		return
 	}

@@ -217,10 +217,7 @@ func TestSectionsAreCounted(t *testing.T) {
 	fill(t, s, h, 0, 2000)
 	sectionsOf(t, s, h, 2000, 200<<10)
 	before := counters.Traffic()
-	section, ok := s.ReadSection(storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 200 << 10})
-	if !ok {
-		t.Fatal("no section of what was read")
-	}
+	section := mustSection(t, s, storage.ReadRequest{Handle: h, UpTo: 2000, MaxBytes: 200 << 10})
 	section.Owner.Release(true)
 	now := counters.Traffic()
 	if now.SectionBytes-before.SectionBytes != int64(section.Bytes) || now.LeasedBytes != before.LeasedBytes || now.LeasesDoubted[plugin.DoubtRead] != 1 {

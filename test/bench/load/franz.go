@@ -102,16 +102,7 @@ type FranzConsume struct {
 
 // Run consumes until all has been read once or more often.
 func (l FranzConsume) Run(ctx context.Context) (Result, error) {
-	var r Result
-	begun := time.Now()
-	for {
-		if err := l.once(ctx, &r); err != nil {
-			return r, err
-		}
-		if time.Since(begun) >= l.For {
-			return r, r.done(begun)
-		}
-	}
+	return again(l.For, func(r *Result) error { return l.once(ctx, r) })
 }
 
 func (l FranzConsume) once(ctx context.Context, r *Result) error {

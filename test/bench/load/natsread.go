@@ -28,16 +28,7 @@ type NATSConsume struct {
 
 // Run consumes until all has been read once or more often.
 func (l NATSConsume) Run(ctx context.Context) (Result, error) {
-	var r Result
-	begun := time.Now()
-	for {
-		if err := l.once(ctx, &r); err != nil {
-			return r, err
-		}
-		if time.Since(begun) >= l.For {
-			return r, r.done(begun)
-		}
-	}
+	return again(l.For, func(r *Result) error { return l.once(ctx, r) })
 }
 
 func (l NATSConsume) once(ctx context.Context, r *Result) error {

@@ -142,3 +142,16 @@ func (r *Result) done(begun time.Time) error {
 	}
 	return nil
 }
+
+// again does something once and again, until it has taken so long, and adds it up.
+func again(least time.Duration, once func(*Result) error) (r Result, err error) {
+	begun := time.Now()
+	for {
+		if err := once(&r); err != nil {
+			return r, err
+		}
+		if time.Since(begun) >= least {
+			return r, r.done(begun)
+		}
+	}
+}

@@ -376,6 +376,19 @@ func crashAt(n int64) (vfs.MemConfig, *atomic.Bool) {
 	}}, dead
 }
 
+// crashLater makes a file system refuse all changes once so many were made as are left,
+// which are as good as endless at first.
+func crashLater() (cfg vfs.MemConfig, left *atomic.Int64) {
+	left = new(atomic.Int64)
+	left.Store(1 << 40)
+	return vfs.MemConfig{Before: func(vfs.Op) error {
+		if left.Add(-1) < 0 {
+			return errCrash
+		}
+		return nil
+	}}, left
+}
+
 // At every change of the file system the process dies, or the power fails; what
 // was acknowledged at its level is there, and the log goes on.
 func TestCrashAtEveryChange(t *testing.T) {

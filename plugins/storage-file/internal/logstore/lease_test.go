@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
-	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -251,14 +250,8 @@ func TestRecoveryBelowALease(t *testing.T) {
 func TestCrashOfARecoveryBelowALease(t *testing.T) {
 	d := leave(t, leftKilled)
 	for n := int64(0); ; n++ {
-		var left atomic.Int64 // changes before the crash
-		left.Store(1 << 40)
-		fs := d.fs.AfterKill(vfs.MemConfig{Before: func(vfs.Op) error {
-			if left.Add(-1) < 0 {
-				return errCrash
-			}
-			return nil
-		}})
+		cfg, left := crashLater()
+		fs := d.fs.AfterKill(cfg)
 		f, err := fs.Open(d.file, vfs.Existing)
 		if err == nil {
 			_, err = f.WriteVecAt([][]byte{{0xff}}, d.pos-1)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -83,14 +82,8 @@ func TestRecycledSegmentsAreNotTakenForOthers(t *testing.T) {
 	perSegment := int64(16<<10) / staleSize
 	for n := int64(1); ; n++ {
 		r := newRand(uint64(n))
-		var left atomic.Int64 // changes before the crash
-		left.Store(1 << 40)
-		fs := vfs.NewMem(vfs.MemConfig{Before: func(vfs.Op) error {
-			if left.Add(-1) < 0 {
-				return errCrash
-			}
-			return nil
-		}})
+		cfg, left := crashLater()
+		fs := vfs.NewMem(cfg)
 		s, err := start(fs, recycleConfig("boot-1"))
 		if err != nil {
 			t.Fatal(err)

@@ -168,14 +168,8 @@ func TestTruncationWhereverTheRoomEnds(t *testing.T) {
 func TestCrashOfATruncationBelowALease(t *testing.T) {
 	crashed := true
 	for n := int64(0); crashed; n++ {
-		var left atomic.Int64 // changes before the crash
-		left.Store(1 << 40)
-		fs := vfs.NewMem(vfs.MemConfig{Before: func(vfs.Op) error {
-			if left.Add(-1) < 0 {
-				return errCrash
-			}
-			return nil
-		}})
+		cfg, left := crashLater()
+		fs := vfs.NewMem(cfg)
 		s := mustStart(t, fs, testConfig("boot-1"))
 		h := s.mustOpen(t, 1).Handle
 		var all [][]byte
