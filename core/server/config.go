@@ -27,8 +27,9 @@ type Config struct {
 	// MaxInFlight is how many requests of one connection may be without reply.
 	MaxInFlight int
 	// SocketBytes is the kernel's buffer of what each connection sends. What it takes
-	// of a reply counts as sent, so that it is kept small; 0 leaves it to the kernel,
-	// for long fat networks. The buffer of what comes is the kernel's affair: it grows
+	// of a reply counts as sent, and is memory of the kernel's that is in no budget, so
+	// that it has a bound; it holds enough that a consumer is not woken for each
+	// packet. 0 leaves it to the kernel, for long fat networks. The buffer of what comes is the kernel's affair: it grows
 	// where much comes and is read at once.
 	SocketBytes int
 	// IdleTimeout closes a connection without requests.
@@ -58,7 +59,7 @@ func DefaultConfig() Config {
 		MaxRequestBytes: 100 << 20,
 		MaxConnections:  8192,
 		MaxInFlight:     16,
-		SocketBytes:     128 << 10,
+		SocketBytes:     512 << 10,
 		IdleTimeout:     10 * time.Minute,
 		FrameTimeout:    30 * time.Second,
 		WriteTimeout:    10 * time.Minute,

@@ -78,7 +78,7 @@ func (s *Server) Listen() error {
 		s.log.Warn("the memory budget allows fewer connections than are configured",
 			"connections", s.pool.maxConns, "configured", s.cfg.MaxConnections)
 	}
-	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
+	config := net.ListenConfig{Control: unpaced, KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
 	var all []bound
 	for _, l := range s.cfg.Listeners {
 		ln, err := config.Listen(context.Background(), "tcp", l.Address)

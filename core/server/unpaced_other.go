@@ -1,0 +1,7 @@
+//go:build !linux
+
+package server
+
+import "syscall"
+
+func unpaced(_, _ string, _ syscall.RawConn) error { return nil }
