@@ -41,7 +41,7 @@ const (
 	// memoryGroups is for groups: their members, assignments and offsets.
 	memoryGroups = 4
 	// memoryIdle is for buffers that nobody has borrowed for the moment.
-	memoryIdle = 1
+	memoryIdle = 2
 	// fetchShare is how many of the largest replies to a fetch memory holds: all
 	// clients share it, so that none is to take much of it at once.
 	fetchShare = 32

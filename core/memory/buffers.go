@@ -43,14 +43,25 @@ func NewBuffers(limit int64) *Buffers { return &Buffers{limit: limit} }
 
 // Get returns n bytes of any content, the caller's until Put. Its capacity is what it
 // takes of memory: at most a quarter more than n, or 4 KiB.
-func (b *Buffers) Get(n int) []byte {
+func (b *Buffers) Get(n int) []byte { return b.get(n, 1) }
+
+// GetRoomy is Get for those of whom each wants another size, as large requests do. Where
+// none that fits is idle, it returns an idle one of less than twice the size rather than
+// make one. What that takes of memory is its capacity here too.
+func (b *Buffers) GetRoomy(n int) []byte { return b.get(n, bufferSteps) }
+
+// get looks for an idle buffer among so many classes, from the one that fits on.
+func (b *Buffers) get(n, classes int) []byte {
 	class, size := bufferClass(n)
 	if class < 0 {
 		return make([]byte, n)
 	}
-	if p := b.shelves[class].take(); p != nil {
-		b.idle.Add(-int64(size))
-		return unsafe.Slice(p, size)[:n]
+	for c := class; c < min(class+classes, bufferClasses); c++ {
+		if p := b.shelves[c].take(); p != nil {
+			size = classBytes(c)
+			b.idle.Add(-int64(size))
+			return unsafe.Slice(p, size)[:n]
+		}
 	}
 	return make([]byte, n, size)
 }

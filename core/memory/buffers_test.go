@@ -43,6 +43,43 @@ func TestBuffersAreLentAgain(t *testing.T) {
 	}
 }
 
+// Who takes a roomy one is lent what is idle, if it is less than twice as large; its
+// capacity tells what it takes, and nothing of it is lost when it is given back.
+func TestRoomyBuffers(t *testing.T) {
+	for _, c := range []struct {
+		idle, n, want int
+	}{
+		{1 << 20, 1 << 20, 1 << 20},
+		{1 << 20, 900_000, 1 << 20},
+		{1 << 20, 700_000, 1 << 20},
+		{1 << 20, 500_000, 512 << 10}, // too large for it
+		{1 << 20, 1<<20 + 1, 5 << 18}, // too small
+		{8 << 20, 7 << 20, 8 << 20},
+		{8 << 20, 9 << 20, 9 << 20}, // beyond what is pooled
+	} {
+		b := memory.NewBuffers(1 << 30)
+		b.Put(b.Get(c.idle))
+		before := b.Idle()
+		got := b.GetRoomy(c.n)
+		if len(got) != c.n || cap(got) != c.want {
+			t.Errorf("of %d idle: %d of %d bytes for %d, not of %d", c.idle, len(got), cap(got), c.n, c.want)
+		}
+		if c.want == c.idle {
+			before -= int64(c.idle)
+		}
+		if b.Idle() != before {
+			t.Errorf("%d bytes are idle after %d were lent for %d, not %d", b.Idle(), cap(got), c.n, before)
+		}
+		if exact := b.Get(c.n); cap(exact) != memory.BufferBytes(c.n) {
+			t.Errorf("%d bytes for %d where no roomy one was asked for", cap(exact), c.n)
+		}
+		b.Put(got)
+		if c.want == c.idle && b.Idle() != int64(c.idle) {
+			t.Errorf("%d bytes are idle after one of %d was given back", b.Idle(), c.idle)
+		}
+	}
+}
+
 // No buffer is with two borrowers.
 func TestBuffersAreLentOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

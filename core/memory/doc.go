@@ -12,8 +12,8 @@
 // total (TestNeverAboveTotal); requests are granted first come, first served,
 // so that a great one is not passed by for ever (TestFIFO); a waiter that gives
 // up holds nothing and holds up nobody (TestCancel); a buffer takes little more than
-// what was asked for, and is with one borrower at a time (TestBufferSizes,
-// TestBuffersAreLentOnce); idle ones are no more than the limit, and go when they are
+// what was asked for, or as it says itself, and is with one borrower at a time
+// (TestBufferSizes, TestRoomyBuffers, TestBuffersAreLentOnce); idle ones are no more than the limit, and go when they are
 // not needed (TestBuffersKeepNoMoreThanTheirLimit, TestBuffersAreTrimmed); garbage is
 // no more than was said (TestPace); no page of a program is lost that was changed
 // (TestUnchangedMappings).

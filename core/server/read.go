@@ -143,8 +143,8 @@ func (c *conn) admit(ctx, reading context.Context, n int64) (hold, error) {
 // ones. Its memory is in the hold. Both are there also with an error.
 func (c *conn) readLarge(reading context.Context, size int) (frame []byte, held hold, err error) {
 	defer c.frameHeld(hold{}, 0)
-	step := firstStep(size)
-	if c.mayHaveAll(int64(size)) {
+	step, plenty := firstStep(size), c.mayHaveAll(int64(size))
+	if plenty {
 		step = size
 	}
 	for have := 0; ; step = nextStep(size, step) {
@@ -152,7 +152,12 @@ func (c *conn) readLarge(reading context.Context, size int) (frame []byte, held 
 		if err != nil {
 			return frame, held, fmt.Errorf("memory for a request of %d bytes: %w", size, err)
 		}
-		grown := c.srv.large.Get(step)
+		var grown []byte
+		if plenty {
+			grown, next = c.roomy(step, next)
+		} else {
+			grown = c.srv.large.Get(step)
+		}
 		copy(grown, frame)
 		c.srv.large.Put(frame)
 		c.release(held)
@@ -165,6 +170,21 @@ func (c *conn) readLarge(reading context.Context, size int) (frame []byte, held 
 			return frame, held, nil
 		}
 	}
+}
+
+// roomy gets a buffer for n bytes, for which there is memory in h, and adds what it takes
+// beyond that. One that takes more is got only if there is memory for it.
+func (c *conn) roomy(n int, h hold) ([]byte, hold) {
+	buf := c.srv.large.GetRoomy(n)
+	beyond := cap(buf) - memory.BufferBytes(n)
+	if beyond == 0 {
+		return buf, h
+	}
+	if more, taken := c.ask(int64(beyond)); taken {
+		return buf, h.plus(more)
+	}
+	c.srv.large.Put(buf)
+	return c.srv.large.Get(n), h
 }
 
 // readInto fills b, as long as the client moves on.
