@@ -21,12 +21,13 @@ const (
 	kafka   role = "Kafka 4.4.0"
 	nats    role = "NATS 2.15.2"
 	natsAll role = "NATS 2.15.2, sync_interval: always"
+	bare    role = "bare loop" // the least that a program can do
 )
 
 func (r role) isNATS() bool { return r == nats || r == natsAll }
 
 // programs are what is built for the roles.
-var programs = map[role]string{brokerd: "./cmd/brokerd", always: "./cmd/brokerd", inside: "./test/bench/inprocess"}
+var programs = map[role]string{brokerd: "./cmd/brokerd", always: "./cmd/brokerd", inside: "./test/bench/inprocess", bare: "./test/bench/bare"}
 
 // bench is a run: its servers are started when a row needs them, and stay.
 type bench struct {
@@ -100,7 +101,7 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 	case r == natsAll:
 		s, err = peer.NATS(ctx, dir, "sync_interval: always")
 	default:
-		s, err = b.newBrokerd(ctx, r, dir)
+		s, err = b.newBuilt(ctx, r, dir)
 	}
 	if err != nil {
 		return nil, err
@@ -114,13 +115,17 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 }
 
 func (b *bench) arguments(r role) []string {
-	if r == always {
+	switch r {
+	case bare:
+		return nil
+	case always:
 		return b.o.args
 	}
 	return append([]string{"--flush", "interval"}, b.o.args...)
 }
 
-func (b *bench) newBrokerd(ctx context.Context, r role, dir string) (*peer.Server, error) {
+// newBuilt makes a server of a program of this tree.
+func (b *bench) newBuilt(ctx context.Context, r role, dir string) (*peer.Server, error) {
 	program, err := b.program(ctx, programs[r])
 	if err != nil {
 		return nil, err

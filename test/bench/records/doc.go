@@ -12,5 +12,6 @@
 //
 // NATS has a side in the rows that it has something to compare with, and the report says
 // which rows those are not. A partition is a stream there, and a record a message, each
-// with an acknowledgement of its own.
+// with an acknowledgement of its own. With -bare there is one side more, of command bare:
+// a floor to compare with, in the rows sync, single and produce of the raw client.
 package main

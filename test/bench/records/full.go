@@ -74,8 +74,12 @@ func (f full) batch() func() (batch, error) {
 type runner func(ctx context.Context, s *side) (load.Result, error)
 
 func (f full) produceRow(o options, p *load.Programs, sides []sideSpec) row {
+	var floor *sideSpec
+	if f.client == raw {
+		floor = bareProduce(pageCache, sides)
+	}
 	return row{
-		name: f.name("produce"), title: f.title("produce"), durability: pageCache, sides: sides, nats: f.natsProduce(o),
+		name: f.name("produce"), title: f.title("produce"), durability: pageCache, sides: sides, nats: f.natsProduce(o), bare: floor,
 		metrics: []metric{recordRate, bandwidth, recordCPU, rss},
 		before:  newTopic,
 		after:   dropTopic,

@@ -23,6 +23,7 @@ type options struct {
 	warm   int64 // bytes to write and delete at first
 	kafka  bool
 	nats   bool
+	bare   bool
 	force  bool
 	dir    string
 
@@ -50,6 +51,7 @@ func parse(args []string) (options, error) {
 	number(f, "warm", "MiB to write and delete at first (default: four times -volume; none with -force)", func(n float64) { o.warm = int64(n * (1 << 20)) })
 	f.BoolVar(&o.kafka, "kafka", true, "measure Apache Kafka too")
 	f.BoolVar(&o.nats, "nats", false, "measure NATS JetStream too, in the rows that it has something to compare with")
+	f.BoolVar(&o.bare, "bare", false, "measure the least that a Go program can do for a request too (test/bench/bare), in the rows sync, single and produce of the raw client")
 	f.BoolVar(&o.force, "force", false, "print whatever else the machine does: not to be reported")
 	f.StringVar(&o.dir, "dir", "", "where the servers' data is (default: the folder for temporary files)")
 	list(f, "clients", "clients that send full batches and consume: "+strings.Join(knownClients, ", ")+" (default raw,franz)", &o.clients, knownClient)
@@ -64,14 +66,14 @@ func parse(args []string) (options, error) {
 		o.args = strings.Fields(v)
 		return nil
 	})
-	f.Func("env", "name=value in the environment of brokerd (repeatable)", func(v string) error {
+	f.Func("env", "name=value in the environment of brokerd and of -bare (repeatable)", func(v string) error {
 		if !strings.Contains(v, "=") {
 			return errors.New("want name=value")
 		}
 		o.env = append(o.env, v)
 		return nil
 	})
-	f.StringVar(&o.profiles, "cpuprofile", "", "folder for profiles of brokerd's processes, of the counted rounds")
+	f.StringVar(&o.profiles, "cpuprofile", "", "folder for profiles of brokerd's processes, and of -bare's, of the counted rounds")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

@@ -22,7 +22,7 @@ func newReport(o options, args []string) *report { return &report{o: o, args: ar
 
 // add adds a row: a line for each metric.
 func (r *report) add(w *row, sides []*side) {
-	second, third := beside(sides)
+	second, third, floor := beside(sides)
 	for i, m := range w.metrics {
 		title, class := "", ""
 		if i == 0 {
@@ -32,6 +32,9 @@ func (r *report) add(w *row, sides []*side) {
 		cells = append(append(cells, compared(m, i, sides[0], second)...), class)
 		if r.o.nats {
 			cells = append(append(cells, compared(m, i, sides[0], third)...), survives(i, third))
+		}
+		if r.o.bare {
+			cells = append(cells, compared(m, i, sides[0], floor)...)
 		}
 		r.lines = append(r.lines, "| "+strings.Join(cells, " | ")+" |")
 	}
@@ -43,16 +46,19 @@ func (r *report) add(w *row, sides []*side) {
 	}
 }
 
-// beside are the other sides: the one that is not on NATS, and the one that is, or nil.
-func beside(sides []*side) (second, third *side) {
+// beside are the other sides, or nil: the row's own, the one on NATS, and the bare loop.
+func beside(sides []*side) (second, third, floor *side) {
 	for _, s := range sides[1:] {
-		if s.role.isNATS() {
+		switch {
+		case s.role.isNATS():
 			third = s
-		} else {
+		case s.role == bare:
+			floor = s
+		default:
 			second = s
 		}
 	}
-	return second, third
+	return second, third, floor
 }
 
 // compared are the cells of a side other than the first: its value, and the first one's ratio to it.
@@ -91,12 +97,18 @@ func (r *report) text() string {
 	if r.o.nats {
 		heads = append(heads, string(nats), "ratio", "survives")
 	}
+	if r.o.bare {
+		heads = append(heads, string(bare), "ratio")
+	}
 	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat(" --- |", len(heads)))
 	for _, l := range r.lines {
 		b.WriteString(l + "\n")
 	}
 	if r.o.nats {
 		b.WriteString("\n" + r.aboutNATS())
+	}
+	if r.o.bare {
+		b.WriteString("\n" + aboutBare)
 	}
 	fmt.Fprintf(&b, "\nMachine: %s.\nRepeat: `go run ./test/bench/records %s`\n", machine(), strings.Join(r.args, " "))
 	return b.String()
@@ -120,8 +132,19 @@ func (r *report) aboutNATS() string {
 
 // machine is what it ran on.
 func machine() string {
-	return fmt.Sprintf("%d processors (%s), %s GiB, Linux %s, %s, on %s", runtime.NumCPU(),
-		field("/proc/cpuinfo", "model name"), gibibytes(field("/proc/meminfo", "MemTotal")), kernel(), runtime.Version(), time.Now().Format(time.DateOnly))
+	return fmt.Sprintf("%d processors (%s), %s GiB, Linux %s%s, %s, on %s", runtime.NumCPU(),
+		field("/proc/cpuinfo", "model name"), gibibytes(field("/proc/meminfo", "MemTotal")), kernel(),
+		congestion("/proc/sys/net/ipv4/tcp_congestion_control"), runtime.Version(), time.Now().Format(time.DateOnly))
+}
+
+// congestion tells the congestion control that such a file names, if it can be read: one
+// that paces what it sends changes every number over loopback.
+func congestion(path string) string {
+	b, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(b)); err == nil && name != "" {
+		return ", TCP congestion control " + name
+	}
+	return ""
 }
 
 // field is what a line of such a file says behind its colon.

@@ -82,6 +82,9 @@ func (r *row) specs(o options) []sideSpec {
 	if o.nats && r.nats != nil {
 		out = append(out, r.nats.sideSpec)
 	}
+	if o.bare && r.bare != nil {
+		out = append(out, *r.bare)
+	}
 	for i := range out {
 		if out[i].once == nil {
 			out[i].once = r.once

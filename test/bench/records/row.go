@@ -30,6 +30,7 @@ type row struct {
 	durability string
 	sides      []sideSpec
 	nats       *natsSide // one side more, on demand, where NATS has what compares
+	bare       *sideSpec // likewise, the bare loop
 	metrics    []metric
 	// fresh rows have servers of their own, which they start themselves; else they are
 	// those of other rows, and run.

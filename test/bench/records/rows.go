@@ -26,7 +26,7 @@ func rows(o options, p *load.Programs) []row {
 	produce, consume := fullRows(o, p)
 	many := singleRow(o, "partitions-1000", manyProducers, large, pageCache, []sideSpec{
 		{role: brokerd, partitions: manyPartitions}, {role: brokerd, label: "6 partitions", partitions: partitions}})
-	many.title, many.nats = "1,000 partitions beside 6: "+many.title, nil
+	many.title, many.nats, many.bare = "1,000 partitions beside 6: "+many.title, nil, nil
 	return slices.Concat(produce, []row{
 		singleRow(o, "single-64", 64, small, pageCache, both(partitions)),
 		singleRow(o, "single-1000", manyProducers, small, pageCache, both(partitions)),
@@ -66,7 +66,7 @@ func singleRow(o options, name string, producers, valueBytes int, durability str
 	return row{
 		name:       name,
 		title:      fmt.Sprintf("%s producers, one record of %s in flight each", thousands(int64(producers)), size(valueBytes, " ")),
-		durability: durability, sides: sides, nats: natsSingle(o, producers, valueBytes, durability),
+		durability: durability, sides: sides, nats: natsSingle(o, producers, valueBytes, durability), bare: bareProduce(durability, sides),
 		metrics: []metric{rate, requestCPU, latency(50), latency(99), rss},
 		once:    newTopic,
 		last:    dropTopic,
@@ -110,7 +110,7 @@ func processRows(o options, p *load.Programs) []row {
 	produce.name, consume.name = "process-produce", "process-consume"
 	all := []row{produce, consume, sync}
 	for i := range all {
-		all[i].title, all[i].nats = "store as a process beside in process: "+all[i].title, nil
+		all[i].title, all[i].nats, all[i].bare = "store as a process beside in process: "+all[i].title, nil, nil
 	}
 	return all
 }
