@@ -118,6 +118,11 @@ func (m *Machine) arrive(e int32) Event {
 	switch it.kind {
 	case message:
 		return m.deliver(e, it.data)
+	case probe:
+		s.probing = false
+		if r.state != open {
+			m.hangUp(e ^ 1)
+		}
 	case finish:
 		return m.finish(e^1, true)
 	case knock:

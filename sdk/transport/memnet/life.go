@@ -8,7 +8,12 @@ func (m *Machine) depart(e int32, it item) {
 		s.over = true
 	}
 	if it.kind == message && s.lost {
-		return
+		// It does not arrive, but who is not there any more may say so.
+		if s.probing || s.over {
+			return
+		}
+		s.probing = true
+		it = item{kind: probe}
 	}
 	if w.Cut || (it.kind == message && m.chance(w.LoseChance)) {
 		m.lose(e, it.kind)
@@ -26,8 +31,12 @@ func (m *Machine) depart(e int32, it item) {
 // lose loses something that an end has sent.
 func (m *Machine) lose(e int32, kind itemKind) {
 	s := m.end(e)
-	if kind == finish {
+	switch kind {
+	case finish:
 		s.over = false
+		return
+	case probe:
+		s.probing = false
 		return
 	}
 	if s.lost {
@@ -40,7 +49,7 @@ func (m *Machine) lose(e int32, kind itemKind) {
 }
 
 // purge takes what nobody will hear, since something before it was lost: all that is
-// under way from an end but the end of the link.
+// under way from an end but the end of the link, or what asks for it.
 func (m *Machine) purge(e int32) {
 	s := m.end(e)
 	if !s.lost || s.out.n == 0 {
@@ -48,7 +57,7 @@ func (m *Machine) purge(e int32) {
 	}
 	last := *s.out.at(s.out.n - 1)
 	m.clear(e)
-	if last.kind == finish {
+	if last.kind == finish || last.kind == probe {
 		s.out.push(last)
 		m.set(e, arrival, last.at)
 	}
@@ -137,8 +146,6 @@ func (m *Machine) free(e int32) {
 
 // reset makes an end new, but for the arrays of its rings. It has no alarm set.
 func (s *end) reset() {
-	s.out.reset()
-	s.in.reset()
 	gen := s.gen + 1
 	if gen == 0 {
 		gen = 1 // no Link is zero

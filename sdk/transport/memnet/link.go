@@ -56,6 +56,8 @@ type end struct {
 	over  bool       // the end of the link is under way, or has arrived
 	in    ring[[]byte]
 	place [alarmKinds]int32
+
+	probing bool // a probe is under way
 }
 
 // item is something under way.
@@ -74,6 +76,7 @@ const (
 	knock            // somebody dials
 	agree            // and is let in
 	refuse           // or not
+	probe            // is anybody there?
 )
 
 // laneIndex numbers the lanes from zero.

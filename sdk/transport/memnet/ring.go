@@ -1,7 +1,7 @@
 package memnet
 
-// ringKept is how many places a ring keeps when it is emptied for another use.
-const ringKept = 64
+// ringKept is how many places a ring keeps when it is empty.
+const ringKept = 1024
 
 // ring is a queue in an array that is used again and again.
 type ring[T any] struct {
@@ -27,6 +27,7 @@ func (r *ring[T]) pop() T {
 	*first = *new(T)
 	r.head = (r.head + 1) & (len(r.buf) - 1)
 	r.n--
+	r.shrink()
 	return v
 }
 
@@ -36,14 +37,14 @@ func (r *ring[T]) drop() T {
 	v := *last
 	*last = *new(T)
 	r.n--
+	r.shrink()
 	return v
 }
 
-// reset forgets an array that one use made large. The ring is empty.
-func (r *ring[T]) reset() {
-	r.head = 0
-	if len(r.buf) > ringKept {
-		r.buf = nil
+// shrink forgets the array of a queue that was long and is empty.
+func (r *ring[T]) shrink() {
+	if r.n == 0 && len(r.buf) > ringKept {
+		*r = ring[T]{}
 	}
 }
 
