@@ -54,6 +54,8 @@
 //     send it: memory for a message is asked for (Room) before it is received, and what is
 //     not yet authenticated is held within 64 KiB.
 //   - Lanes: a link whose messages nobody receives holds up no other link.
+//   - Idleness: a link on which nothing is sent costs next to no processor time, and is as
+//     good as new, however long it was idle.
 //   - Concurrency: every method may be called from many goroutines, but for Receive, which
 //     one at a time calls on each link.
 //   - Contexts: a call whose context ends returns soon, with an error that is the

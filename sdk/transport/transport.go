@@ -7,7 +7,8 @@ const (
 	// small the messages of its network are: it cuts them and puts them together again.
 	MessageBytesMax = 128 << 20
 	// LinkBytesMax is how much of messages may be under way in each direction of a link:
-	// sent, and not received. One message may be larger.
+	// sent, and not received. One message may be larger. What is kept beside the bytes of a
+	// message counts too, so that empty ones are bounded.
 	LinkBytesMax = 16 << 20
 )
 
@@ -64,7 +65,7 @@ type Link interface {
 	// arrived before, then ErrClosed.
 	//
 	// A call whose context ends has received nothing, and the next call goes on. An error
-	// of room is returned and ends the link.
+	// of room is returned and ends the link, also one that is the context's.
 	Receive(ctx context.Context, room Room) ([]byte, error)
 
 	// Close ends the link at both ends, at once: what was sent, and not received, may be
