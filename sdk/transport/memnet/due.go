@@ -163,15 +163,11 @@ func (m *Machine) deliver(e int32, data []byte) Event {
 // finish lets an end hear that its link has ended, from the other or not.
 func (m *Machine) finish(e int32, heard bool) Event {
 	end := m.end(e)
-	switch end.state {
-	case dialing:
+	if end.state == dialing {
 		end.over = true
 		return m.fail(e, transport.Errorf(transport.ErrRetry, "%s has ended the link before it was made", end.target.Endpoint))
-	case asked:
-		m.leave(e)
-		return Event{}
-	case open:
-	default:
+	}
+	if end.state != open {
 		return Event{}
 	}
 	if heard { // the other end listens no more
@@ -205,8 +201,6 @@ func (m *Machine) knock(e int32) {
 		err = transport.Errorf(transport.ErrOther, "%s belongs to the cluster %q, not to %q", n.endpoint, n.Identity.ClusterID, target.ClusterID)
 	case n.Secret != m.nodes[m.end(e^1).node].Secret:
 		err = transport.Errorf(transport.ErrDenied, "%s has another secret", n.endpoint)
-	case len(n.dials) == AcceptMax:
-		return // as if nobody had heard it
 	default:
 		here.state = asked
 		n.dials = append(n.dials, e)

@@ -99,8 +99,9 @@ func (m *Machine) die(e int32, how Death) {
 // anybody's.
 func (m *Machine) leave(e int32) {
 	end := m.end(e)
-	if end.state == asked {
-		take(&m.nodes[end.node].dials, e)
+	if other := m.end(e ^ 1); other.state == asked { // it is not to wait for nothing
+		take(&m.nodes[other.node].dials, e^1)
+		other.state = absent
 	}
 	end.state = left
 	for end.in.n > 0 {

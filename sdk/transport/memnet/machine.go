@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// AcceptMax is how many links may have been dialled to a node and not be accepted.
+	// AcceptMax is how many links may have been dialled to a node and not be accepted. More
+	// dials wait for a place, as long as who dials does.
 	AcceptMax = 64
 	// messageBytesLeast is what a message counts at least of a link's LinkBytesMax, so that
 	// empty ones are bounded too.

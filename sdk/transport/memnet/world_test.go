@@ -236,8 +236,13 @@ func (w *world) check() {
 	listed := 0
 	for id := range m.nodes {
 		n := &m.nodes[id]
-		if len(n.accepts) > AcceptMax || len(n.dials) > AcceptMax {
-			w.t.Fatalf("%d links wait to be accepted, and %d to do so", len(n.accepts), len(n.dials))
+		if len(n.accepts) > AcceptMax || (len(n.dials) > 0 && len(n.accepts) < AcceptMax) {
+			w.t.Fatalf("%d links wait to be accepted, and %d for a place", len(n.accepts), len(n.dials))
+		}
+		for _, e := range n.dials {
+			if m.end(e).state != asked || m.end(e^1).state != dialing {
+				w.t.Fatalf("a dial waits, and nobody dials")
+			}
 		}
 		for e, before := n.first, unset; e >= 0; before, e = e, m.end(e).next {
 			if listed++; m.end(e).prev != before || m.end(e).node != Node(id) {
