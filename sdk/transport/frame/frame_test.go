@@ -1,0 +1,483 @@
+package frame
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/transport"
+)
+
+// within is longer than any wait of a test that passes.
+const within = 10 * time.Second
+
+// sockets are the two ends of a TCP connection.
+func sockets(tb testing.TB) (near, far net.Conn) {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer listener.Close()
+	if near, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+		tb.Fatal(err)
+	}
+	if far, err = listener.Accept(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { near.Close(); far.Close() })
+	return near, far
+}
+
+// carrier is a way to connect the two ends of a link.
+type carrier struct {
+	name string
+	ends func(tb testing.TB) (near, far *Link)
+}
+
+var carriers = []carrier{
+	{"socket", func(tb testing.TB) (*Link, *Link) {
+		near, far := sockets(tb)
+		return New(near, Options{Sum: true}), New(far, Options{Sum: true})
+	}},
+	{"pipe", func(testing.TB) (*Link, *Link) {
+		near, far := net.Pipe()
+		return New(near, Options{Sum: true}), New(far, Options{Sum: true})
+	}},
+	{"tls", func(tb testing.TB) (*Link, *Link) {
+		near, far := sockets(tb)
+		return secured(tb, near, far)
+	}},
+}
+
+// secured makes a link of a connection below TLS.
+func secured(tb testing.TB, near, far net.Conn) (*Link, *Link) {
+	tb.Helper()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg := &tls.Config{
+		InsecureSkipVerify: true, // who the ends are is not what is tested
+		Certificates:       []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+	}
+	belowNear, belowFar := NewBelow(near, 64<<10), NewBelow(far, 64<<10)
+	client, server := tls.Client(belowNear, cfg), tls.Server(belowFar, cfg)
+	done := make(chan error, 1)
+	go func() { done <- server.Handshake() }()
+	if err := errors.Join(client.Handshake(), <-done); err != nil {
+		tb.Fatal(err)
+	}
+	return New(client, Options{Below: belowNear}), New(server, Options{Below: belowFar})
+}
+
+func onEach(t *testing.T, test func(t *testing.T, near, far *Link)) {
+	for _, c := range carriers {
+		t.Run(c.name, func(t *testing.T) {
+			near, far := c.ends(t)
+			t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+			test(t, near, far)
+		})
+	}
+}
+
+func fresh(_ context.Context, n int) ([]byte, error) { return make([]byte, n), nil }
+
+// message is a message of n bytes, unlike others.
+func message(n int, tag byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7) ^ byte(i>>8) ^ tag
+	}
+	return b
+}
+
+func receive(t *testing.T, l *Link) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	b, err := l.Receive(ctx, fresh)
+	if err != nil {
+		t.Fatalf("receive: %v", err)
+	}
+	return b
+}
+
+// background runs a call, and gives its error.
+func background(call func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	return done
+}
+
+func await(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(within):
+		t.Fatal("a call has not returned")
+		return nil
+	}
+}
+
+func TestMessagesOfEverySize(t *testing.T) {
+	sizes := []int{0, 1, headerBytes, 100, directBytes - 1, directBytes, readBytes - headerBytes, readBytes, readBytes + 1,
+		3*readBytes + 17, recordBytes - headerBytes, belowBytes, 300 << 10, 3<<20 + 1, 0}
+	onEach(t, func(t *testing.T, near, far *Link) {
+		sent := background(func() error {
+			for i, n := range sizes {
+				m := message(n, byte(i))
+				// in three parts, one of which is empty
+				if err := near.Send(t.Context(), m[:n/3], nil, m[n/3:]); err != nil {
+					return err
+				}
+			}
+			return near.Send(t.Context()) // of no part
+		})
+		for i, n := range sizes {
+			if got := receive(t, far); !bytes.Equal(got, message(n, byte(i))) {
+				t.Fatalf("message %d, of %d bytes, arrived otherwise (%d bytes)", i, n, len(got))
+			}
+		}
+		if got := receive(t, far); len(got) != 0 {
+			t.Fatalf("a message of no part has %d bytes", len(got))
+		}
+		if err := await(t, sent); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestTooLarge(t *testing.T) {
+	onEach(t, func(t *testing.T, near, far *Link) {
+		half := make([]byte, transport.MessageBytesMax/2)
+		if err := near.Send(t.Context(), half, half, []byte{1}); !errors.Is(err, transport.ErrInvalid) {
+			t.Fatalf("got %v", err)
+		}
+		sent := background(func() error { return near.Send(t.Context(), []byte("goes on")) })
+		if got := receive(t, far); string(got) != "goes on" {
+			t.Fatalf("got %q", got)
+		}
+		if err := await(t, sent); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestGivenUp: a call of Receive whose context ends in the middle of a message has received
+// nothing, whoever calls next receives it whole, and Room is asked for it once.
+func TestGivenUp(t *testing.T) {
+	onEach(t, func(t *testing.T, near, far *Link) {
+		want := message(1<<20, 1)
+		asked := 0
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("given up")
+		room := func(context.Context, int) ([]byte, error) {
+			asked++
+			cancel(why)
+			return make([]byte, len(want)), nil
+		}
+		first := background(func() error {
+			_, err := far.Receive(ctx, room)
+			return err
+		})
+		// Half of the message, as who sends it would be caught between two segments.
+		frame := make([]byte, headerBytes, headerBytes+len(want))
+		frame = append(frame, want...)
+		header{kind: kindMessage, length: len(want)}.put(frame)
+		half := background(func() error { _, err := near.conn.Write(frame[:len(frame)/2]); return err })
+		if err := await(t, first); !errors.Is(err, why) {
+			t.Fatalf("got %v", err)
+		}
+		rest := background(func() error {
+			if err := <-half; err != nil {
+				return err
+			}
+			_, err := near.conn.Write(frame[len(frame)/2:])
+			return err
+		})
+		got, err := far.Receive(t.Context(), room)
+		if err != nil || !bytes.Equal(got, want) || asked != 1 {
+			t.Fatalf("got %d bytes, %v, and Room was asked %d times", len(got), err, asked)
+		}
+		if err := await(t, rest); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestSendGivenUp: calls of Send whose context ends while nobody receives have sent their
+// message, or nothing of it, or have ended the link.
+func TestSendGivenUp(t *testing.T) {
+	onEach(t, func(t *testing.T, near, far *Link) {
+		sent, alive := 0, true
+		for given := 0; given < 3 && alive; {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			err := near.Send(ctx, message(30<<10, byte(sent)))
+			cancel()
+			switch {
+			case err == nil:
+				sent++
+			case errors.Is(err, context.DeadlineExceeded):
+				given++
+				sent++ // perhaps
+			case errors.Is(err, transport.ErrClosed):
+				alive = false
+			default:
+				t.Fatalf("got %v", err)
+			}
+		}
+		closed := background(func() error { // what has been sent is to arrive first
+			if !alive {
+				return nil
+			}
+			err := near.Send(t.Context(), []byte("last"))
+			return errors.Join(err, near.Send(t.Context(), []byte("end")))
+		})
+		last := -1
+		for {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			got, err := far.Receive(ctx, fresh)
+			cancel()
+			if errors.Is(err, transport.ErrClosed) && !alive {
+				return
+			}
+			if err != nil {
+				t.Fatalf("receive: %v", err)
+			}
+			if string(got) == "end" {
+				break
+			}
+			if string(got) == "last" {
+				continue
+			}
+			tag := int(got[0])
+			if !bytes.Equal(got, message(30<<10, byte(tag))) {
+				t.Fatal("a message arrived otherwise than it was sent")
+			}
+			if step := (tag - last) & 0xff; step == 0 {
+				t.Fatal("a message came twice")
+			}
+			last = tag
+		}
+		if err := await(t, closed); err != nil && !errors.Is(err, transport.ErrClosed) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestContexts: the context of an earlier call never ends a later one.
+func TestContexts(t *testing.T) {
+	onEach(t, func(t *testing.T, near, far *Link) {
+		for range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := background(func() error { _, err := far.Receive(ctx, fresh); return err })
+			go cancel()
+			if err := await(t, ended); !errors.Is(err, context.Canceled) {
+				t.Fatalf("got %v", err)
+			}
+			sent := background(func() error {
+				sending, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				return near.Send(sending, []byte("one"))
+			})
+			if got := receive(t, far); string(got) != "one" {
+				t.Fatalf("got %q", got)
+			}
+			if err := await(t, sent); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	onEach(t, func(t *testing.T, near, far *Link) {
+		waiting := background(func() error { _, err := far.Receive(t.Context(), fresh); return err })
+		own := background(func() error { _, err := near.Receive(t.Context(), fresh); return err })
+		if err := near.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for name, err := range map[string]error{"there": await(t, waiting), "here": await(t, own), "Send": near.Send(t.Context()), "again": near.Close()} {
+			if (name == "again") != (err == nil) || err != nil && !errors.Is(err, transport.ErrClosed) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if err := far.Send(t.Context(), []byte("x")); !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("send where the link was found ended: got %v", err)
+		}
+		if _, err := far.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("receive again: got %v", err)
+		}
+	})
+}
+
+// TestArrivedBefore: what has arrived is received though the link has ended.
+func TestArrivedBefore(t *testing.T) {
+	near, far := carriers[0].ends(t)
+	for i := range 3 {
+		if err := near.Send(t.Context(), message(1000, byte(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := far.Send(t.Context(), []byte("never received, so that the kernel resets")); err != nil {
+		t.Fatal(err)
+	}
+	_ = near.Close()
+	for i := range 3 {
+		if got := receive(t, far); !bytes.Equal(got, message(1000, byte(i))) {
+			t.Fatal("a message arrived otherwise than it was sent")
+		}
+	}
+	if _, err := far.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestRoom(t *testing.T) {
+	why := errors.New("no memory")
+	for name, room := range map[string]transport.Room{
+		"error": func(context.Context, int) ([]byte, error) { return nil, why },
+		"short": func(_ context.Context, n int) ([]byte, error) { return make([]byte, n-1), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, near, far *Link) {
+				sent := background(func() error { return near.Send(t.Context(), []byte("message")) })
+				_, err := far.Receive(t.Context(), room)
+				if name == "error" && !errors.Is(err, why) || name == "short" && !errors.Is(err, transport.ErrInvalid) {
+					t.Fatalf("got %v", err)
+				}
+				if err := await(t, sent); err != nil && !errors.Is(err, transport.ErrClosed) {
+					t.Fatal(err)
+				}
+				if _, err := far.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrClosed) {
+					t.Fatalf("got %v", err)
+				}
+				if _, err := near.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrClosed) {
+					t.Fatalf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestTwoReceivers: a second call at one time is refused, and harms nothing.
+func TestTwoReceivers(t *testing.T) {
+	near, far := carriers[0].ends(t)
+	first := background(func() error { _, err := far.Receive(t.Context(), fresh); return err })
+	for !far.receiving.Load() {
+		if _, err := os.Stat("."); err != nil { // lets others run
+			t.Fatal(err)
+		}
+	}
+	if _, err := far.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrInvalid) {
+		t.Fatalf("got %v", err)
+	}
+	if err := near.Send(t.Context(), []byte("m")); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, first); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = near.Close(), far.Close()
+}
+
+// TestSaysWhy: who receives what is damaged tells its peer.
+func TestSaysWhy(t *testing.T) {
+	near, far := carriers[0].ends(t)
+	if _, err := near.conn.Write(make([]byte, headerBytes)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+	_, err := near.Receive(t.Context(), fresh)
+	if !errors.Is(err, transport.ErrClosed) || !bytes.Contains([]byte(err.Error()), []byte("damaged")) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestAllocations: a message costs no memory but Room's, once a link is in use.
+func TestAllocations(t *testing.T) {
+	near, far := carriers[0].ends(t)
+	for _, size := range []int{100, 100 << 10} {
+		parts := [][]byte{make([]byte, 50), make([]byte, size-50)}
+		memory := make([]byte, size)
+		room := func(_ context.Context, n int) ([]byte, error) { return memory[:n], nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		got := testing.AllocsPerRun(200, func() {
+			if err := near.Send(ctx, parts...); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := far.Receive(ctx, room); err != nil {
+				t.Fatal(err)
+			}
+		})
+		cancel()
+		if got > 0 {
+			t.Errorf("a message of %d bytes costs %v allocations", size, got)
+		}
+	}
+	_, _ = near.Close(), far.Close()
+}
+
+// TestFewWrites: Below TLS, a message is written at once.
+func TestFewWrites(t *testing.T) {
+	near, far := sockets(t)
+	count := &counting{Conn: near}
+	a, b := secured(t, count, far)
+	before := count.writes
+	done := background(func() error { return a.Send(t.Context(), message(60<<10, 1)) })
+	receive(t, b)
+	if err := await(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if got := count.writes - before; got != 1 {
+		t.Errorf("a message of 60 KiB was written by %d calls", got)
+	}
+	_, _ = a.Close(), b.Close()
+}
+
+type counting struct {
+	net.Conn
+	writes int
+}
+
+func (c *counting) Write(b []byte) (int, error) {
+	c.writes++
+	return c.Conn.Write(b)
+}
+
+// scripted is a connection of which everything was sent at the beginning.
+type scripted struct {
+	net.Conn // nil: what is not below is not used
+	in       io.Reader
+	read     int
+	out      bytes.Buffer
+}
+
+func (s *scripted) Read(b []byte) (int, error) {
+	n, err := s.in.Read(b)
+	s.read += n
+	return n, err
+}
+func (s *scripted) Write(b []byte) (int, error)      { return s.out.Write(b) }
+func (s *scripted) Close() error                     { return nil }
+func (s *scripted) SetReadDeadline(time.Time) error  { return nil }
+func (s *scripted) SetWriteDeadline(time.Time) error { return nil }
