@@ -69,7 +69,8 @@ func TestMeets(t *testing.T) {
 		{"anybody", node, transport.Target{NodeID: transport.AnyNode}, nil},
 		{"another node", node, transport.Target{NodeID: 3, ClusterID: "c"}, transport.ErrOther},
 		{"another cluster", node, transport.Target{NodeID: 2, ClusterID: "d"}, transport.ErrOther},
-		{"no cluster yet", newcomer, transport.Target{NodeID: 2, ClusterID: "d"}, nil},
+		{"no cluster yet", newcomer, transport.Target{NodeID: 2, ClusterID: "d"}, transport.ErrOther},
+		{"any cluster, or none", newcomer, transport.Target{NodeID: 2}, nil},
 	} {
 		if err := Meets(c.id, c.to); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, err, c.want)

@@ -56,12 +56,14 @@ var (
 )
 
 // Meets says whether a node is the one that a target names: nil, or an error of class
-// ErrOther which says who it is. A node that belongs to no cluster yet is met by all.
+// ErrOther which says who it is.
 func Meets(id transport.Identity, to transport.Target) error {
 	switch {
 	case to.NodeID != transport.AnyNode && to.NodeID != id.NodeID:
 		return transport.Errorf(transport.ErrOther, "node %d was dialled, and this is node %d", to.NodeID, id.NodeID)
-	case to.ClusterID != "" && id.ClusterID != "" && to.ClusterID != id.ClusterID:
+	case to.ClusterID != "" && id.ClusterID == "":
+		return transport.Errorf(transport.ErrOther, "a node of cluster %q was dialled, and node %d belongs to no cluster yet", to.ClusterID, id.NodeID)
+	case to.ClusterID != "" && to.ClusterID != id.ClusterID:
 		return transport.Errorf(transport.ErrOther, "a node of cluster %q was dialled, and this is node %d of cluster %q", to.ClusterID, id.NodeID, id.ClusterID)
 	default:
 		return nil

@@ -56,6 +56,9 @@ func (r *receiver) receive(ctx context.Context, room transport.Room) ([]byte, er
 		return nil, r.readEnd()
 	}
 	if !r.has {
+		if room == nil {
+			return nil, roomError{transport.Errorf(transport.ErrInvalid, "Receive was given no Room")}
+		}
 		body, err := room(ctx, r.head.length)
 		if err != nil {
 			return nil, roomError{err}
