@@ -90,7 +90,7 @@ func (t *Transport) greet(s *stranger) (transport.Link, error) {
 	return link, nil
 }
 
-// agree says so to the peer, and makes the link.
+// agree says so to the peer, and makes the link if the peer agrees too.
 func (t *Transport) agree(conn *protected, hello frame.Hello, proof transport.Proof) (transport.Link, error) {
 	if err := conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return nil, err

@@ -146,6 +146,10 @@ func (t *Transport) introduce(ctx context.Context, raw net.Conn, to transport.Ta
 	}
 	proof, err := conn.check(answer.Identity)
 	if err != nil {
+		frame.Decline(conn.Conn, err)
+		return nil, err
+	}
+	if err := frame.Confirm(conn.Conn); err != nil {
 		return nil, err
 	}
 	if !stop() {

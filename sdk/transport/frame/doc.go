@@ -9,10 +9,12 @@
 // # A link from its beginning to its end
 //
 // Who has dialled sends a hello (Greet), and the other end (Hear) agrees with a hello of its
-// own (Agree) or says why not (Refuse). Then each end makes a Link of its connection, and
-// frames of messages go both ways. Everything up to here is bounded by the deadline that
-// the caller has set on the connection, and by HelloBytesMax: that is all that is ever held
-// of a peer which has not been heard yet. Below TLS, Below bounds it.
+// own (Agree) or says why not (Refuse). Who has dialled agrees with that (Confirm) or says
+// why not (Decline), so that there is no link which either end has refused. Then each end
+// makes a Link of its connection, and frames of messages go both ways. Everything up to here
+// is bounded by the deadline that the caller has set on the connection, and by HelloBytesMax:
+// that is all that is ever held of a peer which has not been heard yet. Below TLS, Below
+// bounds it.
 //
 // A link ends with its connection. An end that closes it says so if it can (an end
 // frame, with the reason where something was wrong), for the sake of who reads the logs: the

@@ -13,12 +13,13 @@ import (
 const lingerBytesMax = 64 << 10
 
 // Greet says hello on a connection that this end has dialled, and returns what the other
-// end says of itself. It reads not a byte of what follows, and takes as long as the
-// deadline of the connection permits.
+// end says of itself. There is a link when this end agrees with that: Confirm it, or
+// Decline. Greet reads not a byte of what follows, and takes as long as the deadline of the
+// connection permits.
 //
-// ErrOther: who answers is not whom the hello expects, or speaks no frames. ErrInvalid: the
-// hello cannot be said. What the other end says of its own is returned with its class. What
-// goes wrong with the connection is returned as it says it.
+// ErrOther: who answers is not whom the hello expects, which was told to it, or speaks no
+// frames. ErrInvalid: the hello cannot be said. What the other end says of its own is returned
+// with its class. What goes wrong with the connection is returned as it says it.
 func Greet(conn net.Conn, h Hello) (Hello, error) {
 	b, err := h.encode()
 	if err != nil {
@@ -32,34 +33,38 @@ func Greet(conn net.Conn, h Hello) (Hello, error) {
 	case failed != nil:
 		return Hello{}, fmt.Errorf("say hello: %w", failed)
 	case answer.Lane != h.Lane:
-		return Hello{}, transport.Errorf(transport.ErrOther, "who answers speaks of another lane")
+		err = transport.Errorf(transport.ErrOther, "lane %v was dialled, and lane %v answers", h.Lane, answer.Lane)
+	default:
+		err = Meets(answer.Identity, h.To())
 	}
-	return answer, Meets(answer.Identity, h.To())
+	if err != nil {
+		Decline(conn, err)
+	}
+	return answer, err
+}
+
+// Confirm tells the other end that there is a link.
+func Confirm(conn net.Conn) error {
+	var b [headerBytes]byte
+	seal(b[:], kindReady)
+	if _, err := conn.Write(b[:]); err != nil {
+		return fmt.Errorf("confirm a hello: %w", err)
+	}
+	return nil
+}
+
+// Decline tells the other end why there is no link after it has agreed to one. It waits for
+// nothing, and leaves the connection open.
+func Decline(conn net.Conn, reason error) {
+	_, _ = conn.Write(encodeEnd(reason)) // a courtesy
 }
 
 // Hear waits for the hello of the other end, and returns it. Its errors are those of
 // Greet.
 func Hear(conn net.Conn) (Hello, error) {
-	b := make([]byte, headerBytes+max(HelloBytesMax, endBytesMax))
-	if _, err := io.ReadFull(conn, b[:headerBytes]); err != nil {
-		return Hello{}, fmt.Errorf("wait for a hello: %w", err)
-	}
-	if b[0] == 0x16 && b[1] == 3 { // as every client of TLS begins, and no frame can: it is too long
-		return Hello{}, transport.Errorf(transport.ErrDenied, "TLS was spoken where plaintext is configured")
-	}
-	head, err := parseHeader(b[:headerBytes])
-	if err != nil || head.kind == kindMessage {
-		return Hello{}, transport.Errorf(transport.ErrOther, "%v", errHello)
-	}
-	body := b[headerBytes : headerBytes+head.length]
-	if _, err := io.ReadFull(conn, body); err != nil {
-		return Hello{}, fmt.Errorf("read a hello: %w", err)
-	}
-	if !head.summed || crc32.Checksum(body, castagnoli) != head.sum {
-		return Hello{}, transport.Errorf(transport.ErrOther, "%v", errHello)
-	}
-	if head.kind == kindEnd {
-		return Hello{}, parseEnd(body)
+	body, err := hear(conn, kindHello)
+	if err != nil {
+		return Hello{}, err
 	}
 	h, err := parseHello(body)
 	if err != nil {
@@ -68,7 +73,34 @@ func Hear(conn net.Conn) (Hello, error) {
 	return h, nil
 }
 
-// Agree answers a hello that was heard: the link is there.
+// hear reads the body of a frame of a kind, or of an end, whose reason is its error.
+func hear(conn net.Conn, want kind) ([]byte, error) {
+	b := make([]byte, headerBytes+max(HelloBytesMax, endBytesMax))
+	if _, err := io.ReadFull(conn, b[:headerBytes]); err != nil {
+		return nil, fmt.Errorf("wait for a hello: %w", err)
+	}
+	if b[0] == 0x16 && b[1] == 3 { // as every client of TLS begins, and no frame can: it is too long
+		return nil, transport.Errorf(transport.ErrDenied, "TLS was spoken where plaintext is configured")
+	}
+	head, err := parseHeader(b[:headerBytes])
+	if err != nil || head.kind != want && head.kind != kindEnd {
+		return nil, transport.Errorf(transport.ErrOther, "%v", errHello)
+	}
+	body := b[headerBytes : headerBytes+head.length]
+	if _, err := io.ReadFull(conn, body); err != nil {
+		return nil, fmt.Errorf("read a hello: %w", err)
+	}
+	if !head.summed || crc32.Checksum(body, castagnoli) != head.sum {
+		return nil, transport.Errorf(transport.ErrOther, "%v", errHello)
+	}
+	if head.kind == kindEnd {
+		return nil, parseEnd(body)
+	}
+	return body, nil
+}
+
+// Agree answers a hello that was heard, and waits until the other end agrees with the
+// answer: then there is a link. Its errors are those of Greet.
 func Agree(conn net.Conn, own transport.Identity, heard Hello) error {
 	b, err := Hello{Identity: own, Lane: heard.Lane, ToNode: transport.AnyNode}.encode()
 	if err != nil {
@@ -77,7 +109,8 @@ func Agree(conn net.Conn, own transport.Identity, heard Hello) error {
 	if _, err := conn.Write(b); err != nil {
 		return fmt.Errorf("answer a hello: %w", err)
 	}
-	return nil
+	_, err = hear(conn, kindReady)
+	return err
 }
 
 // Refuse answers with the reason why there is no link, and gives the other end until the

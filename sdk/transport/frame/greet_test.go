@@ -26,6 +26,9 @@ func TestGreet(t *testing.T) {
 		return Agree(far, own, h)
 	})
 	answer, err := Greet(near, said)
+	if err == nil {
+		err = Confirm(near)
+	}
 	if err := errors.Join(err, await(t, answered)); err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +37,24 @@ func TestGreet(t *testing.T) {
 	}
 	if answer.Identity != own {
 		t.Errorf("heard %+v, and was said %+v", answer.Identity, own)
+	}
+}
+
+// TestDecline: who answers is told why it was not whom was dialled, and has no link.
+func TestDecline(t *testing.T) {
+	near, far := sockets(t)
+	answered := background(func() error {
+		h, err := Hear(far)
+		if err != nil {
+			return err
+		}
+		return Agree(far, transport.Identity{NodeID: 3}, h)
+	})
+	_, err := Greet(near, Hello{Lane: transport.Data, ToNode: 2})
+	for _, err := range []error{err, await(t, answered)} {
+		if !errors.Is(err, transport.ErrOther) || !strings.Contains(err.Error(), "this is node 3") {
+			t.Errorf("got %v", err)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	kindHello   kind = 1 // hello.go
 	kindMessage kind = 2 // one message
 	kindEnd     kind = 3 // end.go: the sender ends the link
+	kindReady   kind = 4 // nothing: who has dialled agrees with the answer to its hello
 )
 
 const flagSum = 1
@@ -71,7 +72,7 @@ func parseHeader(b []byte) (header, error) {
 		sum:    binary.BigEndian.Uint32(b[8:]),
 	}
 	length := binary.BigEndian.Uint32(b[0:])
-	if h.kind < kindHello || h.kind > kindEnd || b[5] > flagSum || b[6] != 0 || b[7] != 0 || !h.summed && h.sum != 0 || length > h.kind.bytesMax() {
+	if h.kind < kindHello || h.kind > kindReady || b[5] > flagSum || b[6] != 0 || b[7] != 0 || !h.summed && h.sum != 0 || length > h.kind.bytesMax() {
 		return header{}, errHeader
 	}
 	h.length = int(length)
@@ -85,7 +86,9 @@ func (k kind) bytesMax() uint32 {
 		return HelloBytesMax
 	case kindMessage:
 		return transport.MessageBytesMax
-	default:
+	case kindEnd:
 		return endBytesMax
+	default:
+		return 0
 	}
 }

@@ -84,7 +84,7 @@ func (r *receiver) readHeader() error {
 		return err
 	}
 	head, err := parseHeader(r.buf[r.from : r.from+headerBytes])
-	if err != nil || head.kind == kindHello {
+	if err != nil || head.kind != kindMessage && head.kind != kindEnd {
 		return errHeader
 	}
 	r.from += headerBytes

@@ -164,6 +164,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(stream(f, false, message(20<<10, 1)), true)
 	f.Add(append(stream(f, true, []byte("abc")), encodeEnd(errors.New("why"))...), true)
 	f.Add(mustHello(f), false)
+	f.Add(make([]byte, headerBytes), true)
 	f.Fuzz(func(t *testing.T, b []byte, pieces bool) {
 		mend(b)
 		var in io.Reader = bytes.NewReader(b)
