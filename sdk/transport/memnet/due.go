@@ -170,9 +170,8 @@ func (m *Machine) finish(e int32, heard bool) Event {
 	if end.state != open {
 		return Event{}
 	}
-	if heard { // the other end listens no more
+	if heard {
 		end.over = true
-		m.clear(e)
 	}
 	ev := Event{Kind: Ended, Node: end.node, Link: m.handle(e)}
 	if end.queued {

@@ -90,7 +90,6 @@ func (m *Machine) die(e int32, how Death) {
 		if s.out.n == 0 {
 			m.unset(e, arrival)
 		}
-		s.lost = true
 	}
 	m.leave(e)
 }

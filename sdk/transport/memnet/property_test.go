@@ -73,7 +73,7 @@ func (tw *twins) send() {
 			data = fmt.Appendf(make([]byte, 0, size+32), "%d on %x ", len(tw.sent[i][l]), uint64(l))
 			data = append(data, tw.large[:size]...)
 		}
-		err := w.m.Give(w.now, l, data)
+		err := w.give(l, data)
 		if err != nil && !errors.Is(err, ErrFull) && !errors.Is(err, transport.ErrClosed) {
 			tw.t.Fatalf("send %d bytes: %v", size, err)
 		}
@@ -224,22 +224,14 @@ func (tw *twins) settle() {
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tw := newTwins(t, rapid.IntRange(2, 4).Draw(t, "nodes"))
-		t.Repeat(map[string]func(*rapid.T){
-			"dial":      func(*rapid.T) { tw.dial() },
-			"dial more": func(*rapid.T) { tw.dial() },
-			"send":      func(*rapid.T) { tw.send() },
-			"send more": func(*rapid.T) { tw.send() },
-			"send most": func(*rapid.T) { tw.send() },
-			"close":     func(*rapid.T) { tw.close() },
-			"stop":      func(*rapid.T) { tw.stop() },
-			"start":     func(*rapid.T) { tw.start() },
-			"pause":     func(*rapid.T) { tw.pause() },
-			"faults":    func(*rapid.T) { tw.faults() },
-			"pass":      func(*rapid.T) { tw.pass() },
-			"pass more": func(*rapid.T) { tw.pass() },
-			"lazy":      func(*rapid.T) { tw.lazy() },
-			"":          func(*rapid.T) { tw.check() },
-		})
+		actions := []func(){
+			tw.dial, tw.dial, tw.send, tw.send, tw.send, tw.send, tw.pass, tw.pass, tw.pass,
+			tw.close, tw.stop, tw.start, tw.start, tw.pause, tw.faults, tw.lazy,
+		}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			actions[rapid.IntRange(0, len(actions)-1).Draw(t, "action")]()
+			tw.check()
+		}
 		tw.settle()
 	})
 }

@@ -139,6 +139,60 @@ func TestCutTakesWhatIsUnderWay(t *testing.T) {
 	}
 }
 
+// What is sent during a cut is lost also where it would arrive after it.
+func TestCutTakesWhatIsSent(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	ab, ba := w.join(0, 1)
+	w.m.SetFaults(w.now, 0, 1, Faults{Cut: true, Delay: exactly(10 * ms)})
+	w.send(ab, "is lost")
+	w.m.Heal(w.now)
+	w.run(time.Hour)
+	w.has(ba)
+}
+
+// Who has not heard that a link is over hears it when he uses the link.
+func TestEndsThatAreLost(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newWorld(t, seed, 2)
+		ab, ba := w.join(0, 1)
+		w.m.SetFaults(w.now, 0, 1, Faults{Delay: exactly(ms)})
+		w.send(ab, "is lost")
+		w.m.SetFaults(w.now, 0, 1, Faults{Cut: true})
+		w.m.Close(w.now, ab)
+		w.check()
+		w.m.SetFaults(w.now, 1, 0, Faults{Delay: exactly(ms)})
+		dials := w.dial(0, 1)
+		w.m.Heal(w.now)
+		w.run(time.Hour)
+		if w.ended[ba] {
+			t.Fatalf("seed %d: the end of a link was lost, and is heard of", seed)
+		}
+		wantClass(t, w.fails[dials], transport.ErrRetry)
+		w.send(ba, "is anybody there?")
+		w.run(0)
+		if !w.ended[ba] {
+			t.Fatalf("seed %d: a link is over, and its other end is not told when it sends", seed)
+		}
+
+		// Likewise a link whose dialling was given up before it was agreed to.
+		w.m.SetFaults(w.now, 1, 0, Faults{Delay: exactly(ms)})
+		dials = w.dial(0, 1)
+		w.run(0)
+		w.m.SetFaults(w.now, 0, 1, Faults{Cut: true})
+		w.m.Close(w.now, dials)
+		w.m.Heal(w.now)
+		w.run(0)
+		if !slices.Contains(w.links, dials^1) || w.ended[dials^1] {
+			t.Fatalf("seed %d: there is no link that one end has given up", seed)
+		}
+		w.run(ms)
+		if !w.ended[dials^1] {
+			t.Fatalf("seed %d: a link was agreed to that nobody wants any more, and is not over", seed)
+		}
+		w.check()
+	}
+}
+
 func TestHoldLosesNothing(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	ab, ba := w.join(0, 1)
@@ -184,6 +238,12 @@ func TestPause(t *testing.T) {
 	w.m.Resume(w.now, 1)
 	w.run(0)
 	w.check()
+
+	w.m.Pause(1)
+	w.m.Stop(w.now, 1, Reset)
+	w.run(0)
+	w.start(1) // as another process, which nobody has paused
+	w.join(0, 1)
 }
 
 func TestCrashWithReset(t *testing.T) {
@@ -210,6 +270,8 @@ func TestCrashInSilence(t *testing.T) {
 	_, ba := w.join(0, 1)
 	w.m.Stop(w.now, 0, Silent)
 	w.send(ba, "nobody is there")
+	w.run(0)
+	w.send(ba, "still not")
 	dials := w.dial(1, 0)
 	w.run(time.Hour)
 	if w.ended[ba] {
@@ -381,11 +443,54 @@ func TestAcceptMax(t *testing.T) {
 	w.check()
 }
 
+// Of a link that was accepted already nobody is told that it waits.
+func TestAcceptAhead(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	w.dial(0, 1)
+	w.dial(0, 1)
+	if ev, _ := w.m.Due(w.now); ev.Kind != Dialled {
+		t.Fatalf("the first event is %v", ev.Kind)
+	}
+	for range 2 {
+		if _, ok := w.m.Accept(w.now, 1); !ok {
+			t.Fatal("both links were agreed to, and one does not wait to be accepted")
+		}
+	}
+	for ev, ok := w.m.Due(w.now); ok; ev, ok = w.m.Due(w.now) {
+		if ev.Kind != Dialled {
+			t.Fatalf("both links were accepted, and %v is told", ev.Kind)
+		}
+	}
+}
+
+// Dials that wait for a place are refused when the node's process ends.
+func TestStopRefusesDials(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	w.lazy = true
+	var dials []Link
+	for range 2 * AcceptMax {
+		dials = append(dials, w.dial(0, 1))
+	}
+	w.run(0)
+	w.m.Stop(w.now, 1, Reset)
+	w.run(0)
+	for i, l := range dials {
+		if i < AcceptMax {
+			if !w.ended[l] {
+				t.Fatal("a link was agreed to, its peer's process has ended, and it goes on")
+			}
+			continue
+		}
+		wantClass(t, w.fails[l], transport.ErrRefused)
+	}
+	w.check()
+}
+
 func TestFull(t *testing.T) {
 	big := make([]byte, 2*transport.LinkBytesMax)
 	w := newWorld(t, 1, 2)
 	ab, ba := w.join(0, 1)
-	give := func(n int) error { return w.m.Give(w.now, ab, big[:n]) }
+	give := func(n int) error { return w.give(ab, big[:n]) }
 	must := func(n int) {
 		t.Helper()
 		if err := give(n); err != nil {
@@ -428,6 +533,7 @@ func TestSloppy(t *testing.T) {
 		w.check()
 		for _, data := range w.got[ba] {
 			in = append(in, string(data))
+			clear(data) // it is ours alone
 		}
 		return in, slices.Sorted(slices.Values(in))
 	}
@@ -473,5 +579,37 @@ func TestNodes(t *testing.T) {
 		_, _, err := w.m.Receive(w.now, l)
 		wantClass(t, err, transport.ErrClosed)
 		w.m.Close(w.now, l)
+	}
+}
+
+// A queue that was long keeps nothing when it is empty.
+func TestRing(t *testing.T) {
+	var r ring[int]
+	for round := range 3 {
+		for i := range 3 * ringKept {
+			r.push(i)
+		}
+		for i := range ringKept {
+			if got := r.pop(); got != i {
+				t.Fatalf("round %d: popped %d, want %d", round, got, i)
+			}
+		}
+		for i := range 2 * ringKept {
+			if got, want := r.drop(), 3*ringKept-1-i; got != want {
+				t.Fatalf("round %d: dropped %d, want %d", round, got, want)
+			}
+		}
+		if len(r.buf) > ringKept {
+			t.Fatalf("round %d: an empty queue keeps %d places", round, len(r.buf))
+		}
+		for i := range 3 * ringKept {
+			r.push(i)
+		}
+		for range 3 * ringKept {
+			r.pop()
+		}
+		if len(r.buf) > ringKept {
+			t.Fatalf("round %d: an empty queue keeps %d places", round, len(r.buf))
+		}
 	}
 }

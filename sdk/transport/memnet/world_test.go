@@ -31,7 +31,8 @@ type world struct {
 	got   map[Link][][]byte
 	ended map[Link]bool
 	fails map[Link]error
-	may   map[Link]int // how often it was told that it may send
+	full  map[Link]bool // a message was refused as too much
+	may   map[Link]int  // how often it was told that it may send
 	// lazy nodes accept and receive nothing, until catchUp.
 	lazy bool
 }
@@ -42,7 +43,7 @@ func newWorld(t failer, seed uint64, nodes int) *world {
 	w := &world{
 		t: t, m: New(Options{Seed: seed, Start: began, DialTimeout: time.Second}), now: began,
 		peers: make(map[Link]Node), got: make(map[Link][][]byte), ended: make(map[Link]bool),
-		fails: make(map[Link]error), may: make(map[Link]int),
+		fails: make(map[Link]error), full: make(map[Link]bool), may: make(map[Link]int),
 	}
 	for i := range nodes {
 		id, err := w.m.AddNode(fmt.Sprintf("n%d", i))
@@ -93,6 +94,15 @@ func (w *world) send(l Link, message string) {
 	}
 }
 
+// give sends bytes that nobody changes.
+func (w *world) give(l Link, data []byte) error {
+	err := w.m.Give(w.now, l, data)
+	if errors.Is(err, ErrFull) {
+		w.full[l] = true
+	}
+	return err
+}
+
 // run lets everything happen that is due within a time, and receives what arrives.
 func (w *world) run(d time.Duration) {
 	w.t.Helper()
@@ -128,6 +138,9 @@ func (w *world) hear(ev Event) {
 	if n := &w.m.nodes[ev.Node]; n.paused || !n.up {
 		w.t.Fatalf("node %d does not run and is told: %v", ev.Node, ev.Kind)
 	}
+	if (ev.Kind == Arrived || ev.Kind == Ended || ev.Kind == MaySend) && !slices.Contains(w.links, ev.Link) {
+		w.t.Fatalf("node %d is told of a link that it does not have: %v", ev.Node, ev.Kind)
+	}
 	switch ev.Kind {
 	case Incoming:
 		if !w.lazy {
@@ -151,6 +164,10 @@ func (w *world) hear(ev Event) {
 			w.t.Fatalf("a link has ended, and receiving gives %v", err)
 		}
 	case MaySend:
+		if !w.full[ev.Link] {
+			w.t.Fatalf("a node is told that it may send what it has sent")
+		}
+		w.full[ev.Link] = false
 		w.may[ev.Link]++
 	default:
 		w.t.Fatalf("an event of kind %d", ev.Kind)
