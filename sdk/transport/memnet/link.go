@@ -168,7 +168,11 @@ func (m *Machine) Send(now time.Time, l Link, parts ...[]byte) error {
 	if err := m.MaySend(l, n); err != nil {
 		return err
 	}
-	return m.Give(now, l, slices.Concat(parts...))
+	data := make([]byte, 0, n)
+	for _, part := range parts {
+		data = append(data, part...)
+	}
+	return m.Give(now, l, data)
 }
 
 // Give sends a message, whose bytes are the network's from then on. ErrFull, and ErrInvalid
@@ -298,9 +302,8 @@ func (m *Machine) hangUp(e int32) {
 		return
 	}
 	// The end comes behind what was sent, or instead of it.
-	at := int64(0)
 	if s.state == open && m.rand.IntN(2) == 0 {
-		at = m.travel(&m.ways[s.node][m.end(e^1).node], laneIndex(s.lane), 0)
+		at := m.travel(&m.ways[s.node][m.end(e^1).node], laneIndex(s.lane), 0)
 		for s.out.n > 0 && s.out.at(s.out.n-1).at > at && s.out.at(s.out.n-1).kind == message {
 			m.held -= int64(len(s.out.drop().data))
 		}

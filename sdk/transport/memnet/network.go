@@ -227,14 +227,14 @@ func (n *Network) pump(now time.Time) {
 		}
 		n.tell(ev)
 	}
-	next, any := n.machine.Next()
-	if n.stop != nil && (!any || !next.Equal(n.due)) {
+	next, more := n.machine.Next()
+	if n.stop != nil && (!more || !next.Equal(n.due)) {
 		if n.stop() {
 			n.timers--
 		}
 		n.stop = nil
 	}
-	if any && n.stop == nil {
+	if more && n.stop == nil {
 		n.due = next
 		n.timers++
 		n.stop = n.clock.AfterFunc(max(next.Sub(now), 0), n.fire)

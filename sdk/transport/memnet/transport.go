@@ -225,7 +225,7 @@ func (l *link) Receive(ctx context.Context, room transport.Room) ([]byte, error)
 		err = transport.Errorf(transport.ErrInvalid, "a room of %d bytes for a message of %d", len(memory), len(arrived))
 	}
 	if err != nil {
-		l.Close()
+		_ = l.Close()
 		return nil, err
 	}
 	copy(memory, arrived)

@@ -115,8 +115,8 @@ func (w *world) run(d time.Duration) {
 // step lets the next thing happen, if it is due by then.
 func (w *world) step(by time.Time) bool {
 	w.t.Helper()
-	next, any := w.m.Next()
-	if !any || next.After(by) {
+	next, more := w.m.Next()
+	if !more || next.After(by) {
 		return false
 	}
 	if next.Before(w.now) {
