@@ -61,7 +61,7 @@ func (f *flood) stalls() {
 // drain receives everything that the sender sends.
 func (f *flood) drain(link transport.Link) {
 	for tag := range f.count {
-		f.e.receiveTag(link, uint64(tag), f.size)
+		f.receiveTag(link, uint64(tag), f.size)
 	}
 	f.e.must(saidTaken, f.end(saidTaken), f.act)
 }

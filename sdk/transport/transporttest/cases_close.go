@@ -61,7 +61,8 @@ func closeWaiting(e *env) {
 	}
 	dials := e.start("dial whom nobody accepts", func() error {
 		for {
-			if _, err := a.Dial(e.ctx, b.target(transport.Data)); err != nil && transport.Class(err) != transport.ErrRetry {
+			_, err := a.Dial(e.ctx, b.target(transport.Data))
+			if err != nil && (e.ctx.Err() != nil || transport.Class(err) != transport.ErrRetry) {
 				return err
 			}
 		}

@@ -38,7 +38,7 @@ func manySenders(e *env) {
 		})
 		next := make([]int, senders)
 		for range senders * each {
-			got := e.receive(way[1])
+			got := sent.receive(way[1])
 			if len(got) < wordBytes {
 				e.failf(saidSameTime, "%d bytes came, and no message of so few was sent", len(got))
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
 )
@@ -242,6 +243,7 @@ func contextAccept(e *env) {
 		dial := e.start("Dial", func() (err error) { dialled, err = a.tryDial(b.target(transport.Data)); return err })
 		if round%2 == 0 {
 			e.must(saidDialled, dial.wait(saidDialled), "dial")
+			accept.waits(time.Duration(round) * moment / 200) // it may be about to give the link
 		}
 		cancel(errCause)
 		err := accept.wait(saidContexts)

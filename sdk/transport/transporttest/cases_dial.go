@@ -113,7 +113,7 @@ func dialUnaccepted(e *env) {
 
 // dialBriefly dials with the patience for a dial that nobody will accept.
 func (e *env) dialBriefly(a, b *node) (transport.Link, error) {
-	ctx, cancel := context.WithTimeout(e.ctx, min(2*time.Second, e.patience))
+	ctx, cancel := context.WithTimeout(e.ctx, min(time.Second, e.patience))
 	defer cancel()
 	return a.Dial(ctx, b.target(transport.Data))
 }

@@ -54,7 +54,7 @@ func idle(e *env) {
 		_, err := pairs[1].accepted.Receive(ctx, room)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
-			e.failf(saidReceive, "nothing was sent, and Receive gives %v", err)
+			e.failf(saidIdle, "nothing was sent, and Receive gives %v", err)
 		}
 		least = min(least, e.processor()-before)
 	}

@@ -77,7 +77,7 @@ func manyParts(e *env) {
 			}
 			kept := slices.Clone(given)
 			sent := e.start("send in parts", func() error { return e.trySend(way[0], given...) })
-			if wrong := differs(e.receive(way[1]), tag, len(whole)); wrong != "" {
+			if wrong := differs(sent.receive(way[1]), tag, len(whole)); wrong != "" {
 				e.failf(saidParts, "in %d parts: %s", len(given), wrong)
 			}
 			e.must(saidParts, sent.wait(saidTaken), fmt.Sprintf("send a message in %d parts", len(given)))
@@ -114,7 +114,7 @@ func senderBytes(e *env) {
 		// As much as can be is under way while the bytes are used again.
 		sent.waits(moment)
 		for tag, n := range sizes {
-			if wrong := differs(e.receive(way[1]), uint64(tag), n); wrong != "" {
+			if wrong := differs(sent.receive(way[1]), uint64(tag), n); wrong != "" {
 				e.failf(saidSendBytes, "its sender used the memory of a message again after Send: %s", wrong)
 			}
 		}

@@ -3,6 +3,7 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 
 	"github.com/brokerd/brokerd/sdk/transport"
@@ -86,6 +87,7 @@ func roomFirst(e *env) {
 	received.waits(2 * moment)
 	// The sender may have taken the one message that is larger; the receiver has no memory yet.
 	held := e.heap() - before
+	runtime.KeepAlive(data) // it was there before, and is not to be taken off
 	close(give)
 	e.must(saidRoom, received.wait(saidRoom), "receive")
 	if wrong := differs(got, 1, size); wrong != "" {

@@ -24,9 +24,7 @@ func (e *env) transfer(from, to transport.Link, tag uint64, n int) {
 		parts = [][]byte{data[:n/2], data[n/2 : n/2], data[n/2:]}
 	}
 	sent := e.start(fmt.Sprintf("send %d bytes", n), func() error { return e.trySend(from, parts...) })
-	got, err := e.tryReceive(to)
-	e.must(saidLargest, err, fmt.Sprintf("receive a message of %d bytes", n))
-	if wrong := differs(got, tag, n); wrong != "" {
+	if wrong := differs(sent.receive(to), tag, n); wrong != "" {
 		e.failf(saidLargest, "%s", wrong)
 	}
 	e.must(saidLargest, sent.wait(saidTaken), fmt.Sprintf("send %d bytes", n))
@@ -45,7 +43,7 @@ func sizesSmall(e *env) {
 			return nil
 		})
 		for n := range sizes {
-			e.receiveTag(way[1], uint64(n), n)
+			sent.receiveTag(way[1], uint64(n), n)
 		}
 		e.must(saidTaken, sent.wait(saidTaken), "send")
 	}

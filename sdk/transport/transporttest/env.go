@@ -148,6 +148,9 @@ func (e *env) closeAll() {
 	}
 }
 
+// errBeside ends the calls that would wait in vain for a task that has failed.
+var errBeside = errors.New("another call has failed")
+
 // task is a call that is under way.
 type task struct {
 	e     *env
@@ -155,13 +158,21 @@ type task struct {
 	done  chan struct{}
 	err   error
 	panic any // what it panicked with
+	// ctx ends when the call has failed, or the case has ended.
+	ctx context.Context
 }
 
 // start begins a call in a goroutine of its own.
 func (e *env) start(act string, call func() error) *task {
-	t := &task{e: e, act: act, done: make(chan struct{})}
+	ctx, fail := context.WithCancelCause(e.ctx)
+	t := &task{e: e, act: act, done: make(chan struct{}), ctx: ctx}
 	go func() {
 		defer close(t.done)
+		defer func() {
+			if t.err != nil || t.panic != nil {
+				fail(errBeside)
+			}
+		}()
 		defer func() {
 			switch p := recover().(type) {
 			case nil:
@@ -199,6 +210,25 @@ func (t *task) end(said sentence) error {
 	return t.outcome()
 }
 
+// receive gives the next message on a link, which the task sends or lets arrive.
+func (t *task) receive(link transport.Link) []byte {
+	ctx, cancel := context.WithTimeout(t.ctx, t.e.patience)
+	defer cancel()
+	got, err := link.Receive(ctx, room)
+	if err != nil && errors.Is(context.Cause(t.ctx), errBeside) {
+		t.e.must(saidTaken, t.wait(saidTaken), t.act)
+	}
+	t.e.must(saidBeginning, err, "receive a message that was sent")
+	return got
+}
+
+// receiveTag receives the message of the tag, and nothing else.
+func (t *task) receiveTag(link transport.Link, tag uint64, n int) {
+	if wrong := differs(t.receive(link), tag, n); wrong != "" {
+		t.e.failf(saidBeginning, "%s", wrong)
+	}
+}
+
 func (t *task) outcome() error {
 	if t.panic != nil {
 		panic(t.panic)
@@ -225,13 +255,33 @@ func (e *env) soon(said sentence, act string, call func() error) error {
 
 // all runs n calls at one time, and fails the case with the first that fails.
 func (e *env) all(said sentence, act string, n int, call func(i int) error) {
-	tasks := make([]*task, n)
-	for i := range tasks {
-		tasks[i] = e.start(fmt.Sprintf("%s %d", act, i), func() error { return call(i) })
+	ended := make(chan *task, n)
+	for i := range n {
+		var t *task
+		begun := make(chan struct{})
+		t = e.start(fmt.Sprintf("%s %d", act, i), func() error {
+			<-begun
+			defer func() { ended <- t }()
+			return call(i)
+		})
+		close(begun)
 	}
-	for _, t := range tasks {
-		e.must(said, t.end(said), t.act)
+	over := time.NewTimer(time.Until(e.deadline()) + e.patience)
+	defer over.Stop()
+	for range n {
+		select {
+		case t := <-ended:
+			e.must(said, t.wait(said), t.act)
+		case <-over.C:
+			e.failf(said, "%s: not all of %d have returned at the end of the case", act, n)
+		}
 	}
+}
+
+// deadline is when the case has to end.
+func (e *env) deadline() time.Time {
+	at, _ := e.ctx.Deadline() // every case has one
+	return at
 }
 
 // within returns a context for calls that return soon.

@@ -21,9 +21,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// memory is the memory network, whose nodes have a secret, or none.
-func memory(secret string) transporttest.Target {
-	network := memnet.NewNetwork(memnet.NetworkOptions{Seed: 1})
+// memory is the memory network, whose nodes have a secret.
+func memory() transporttest.Target { return on(memnet.NewNetwork(memnet.NetworkOptions{Seed: 1})) }
+
+// on is a target on the network.
+func on(network *memnet.Network) transporttest.Target {
 	open := func(secret string) func(context.Context, transport.Identity) (transport.Transport, error) {
 		return func(ctx context.Context, id transport.Identity) (transport.Transport, error) {
 			return network.Open(ctx, transport.Config{Settings: memnet.Settings("", secret), Identity: id})
@@ -31,15 +33,15 @@ func memory(secret string) transporttest.Target {
 	}
 	return transporttest.Target{
 		Name:     "memnet",
-		Open:     open(secret),
-		Outsider: open("another " + secret),
+		Open:     open("the cluster's"),
+		Outsider: open("another one"),
 		Kill:     func(t transport.Transport) error { return network.Kill(t.Endpoint(), memnet.Reset) },
 	}
 }
 
 // TestMemnetConforms runs the kit on the memory network.
 func TestMemnetConforms(t *testing.T) {
-	transporttest.Run(t, memory("the cluster's"))
+	transporttest.Run(t, memory())
 }
 
 // notOfMemory are the cases that the memory network has nothing to be asked for: there are
@@ -48,7 +50,7 @@ var notOfMemory = []string{"stranger-garbage", "stranger-memory", "stranger-sile
 
 // TestOnlyWhatMemoryLacksIsNotApplicable: no case is left out of the run above by mistake.
 func TestOnlyWhatMemoryLacksIsNotApplicable(t *testing.T) {
-	report := transporttest.Check(t.Context(), memory("the cluster's"), transporttest.Options{
+	report := transporttest.Check(t.Context(), memory(), transporttest.Options{
 		Filter: func(name string) bool { return needs(t, name) != transporttest.Needs{} },
 	})
 	for _, result := range report.Results {
