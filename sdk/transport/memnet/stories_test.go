@@ -41,6 +41,28 @@ func TestDelayAndBandwidth(t *testing.T) {
 	w.has(ba, "ten bytes.", "ten bytes.")
 }
 
+// Some messages are late, and those behind them on their link too.
+func TestLate(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	ab, ba := w.join(0, 1)
+	w.m.SetFaults(w.now, 0, 1, Faults{Delay: exactly(ms), Late: exactly(time.Second), LateChance: 0.1})
+	waits := 0
+	for i := range 100 {
+		w.send(ab, fmt.Sprint(i))
+		w.run(ms)
+		if len(w.got[ba]) <= i {
+			waits++
+			w.run(time.Second - ms)
+		}
+		if len(w.got[ba]) != i+1 {
+			t.Fatalf("%d were sent, and after the longest time %d have arrived", i+1, len(w.got[ba]))
+		}
+	}
+	if waits < 3 || waits > 30 {
+		t.Fatalf("a tenth is late, and of 100 %d are", waits)
+	}
+}
+
 // What is under way on a link arrives after a newer one of the same pair was made and used,
 // also when its sender has closed it, or died.
 func TestOldLinksAreLate(t *testing.T) {
@@ -549,6 +571,13 @@ func TestSloppy(t *testing.T) {
 	if in, _ := count(Sloppy{}); len(in) != 1000 {
 		t.Errorf("the network is sloppy no more, and %d of 1000 arrive", len(in))
 	}
+	// What makes and ends links keeps its place.
+	w.m.SetFaults(w.now, 1, 0, Faults{Delay: exactly(ms), Sloppy: Sloppy{SwapChance: 1}})
+	dials := w.dial(0, 1)
+	w.run(0)
+	w.send(dials^1, "behind the agreement")
+	w.run(ms)
+	w.has(dials, "behind the agreement")
 	if e, _ := w.m.find(ab); w.m.end(e).sent != 0 {
 		t.Errorf("everything was received, and %d bytes count", w.m.end(e).sent)
 	}
