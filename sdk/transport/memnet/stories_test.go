@@ -43,7 +43,7 @@ func TestDelayAndBandwidth(t *testing.T) {
 
 // Some messages are late, and those behind them on their link too.
 func TestLate(t *testing.T) {
-	w := newWorld(t, 1, 2)
+	w := newWorld(t, 2, 2)
 	ab, ba := w.join(0, 1)
 	w.m.SetFaults(w.now, 0, 1, Faults{Delay: exactly(ms), Late: exactly(time.Second), LateChance: 0.1})
 	waits := 0
@@ -572,6 +572,7 @@ func TestSloppy(t *testing.T) {
 		t.Errorf("the network is sloppy no more, and %d of 1000 arrive", len(in))
 	}
 	// What makes and ends links keeps its place.
+	w.m.Heal(w.now)
 	w.m.SetFaults(w.now, 1, 0, Faults{Delay: exactly(ms), Sloppy: Sloppy{SwapChance: 1}})
 	dials := w.dial(0, 1)
 	w.run(0)
