@@ -62,5 +62,3 @@ func join(tb testing.TB, from, to *Transport, lane transport.Lane) (dialled, acc
 	}
 	return dialled, accepted
 }
-
-func fresh(_ context.Context, n int) ([]byte, error) { return make([]byte, n), nil }

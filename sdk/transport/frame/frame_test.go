@@ -243,6 +243,11 @@ func TestSendGivenUp(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		}
+		select {
+		case <-near.closed:
+			alive = false // with a call that was given up
+		default:
+		}
 		closed := background(func() error { // what has been sent is to arrive first
 			if !alive {
 				return nil
