@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// belowBytes is how much Below joins into one system call.
-const belowBytes = 64 << 10
+// belowBytes is how much Below joins into one system call: a message of 64 KiB with what
+// TLS adds to it.
+const belowBytes = 68 << 10
 
 var errTooMuch = errors.New("the peer sent more than is taken of one that has not proved who it is")
 

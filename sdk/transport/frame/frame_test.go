@@ -448,13 +448,13 @@ func TestFewWrites(t *testing.T) {
 	count := &counting{Conn: near}
 	a, b := secured(t, count, far)
 	before := count.writes
-	done := background(func() error { return a.Send(t.Context(), message(60<<10, 1)) })
+	done := background(func() error { return a.Send(t.Context(), message(64<<10, 1)) })
 	receive(t, b)
 	if err := await(t, done); err != nil {
 		t.Fatal(err)
 	}
 	if got := count.writes - before; got != 1 {
-		t.Errorf("a message of 60 KiB was written by %d calls", got)
+		t.Errorf("a message of 64 KiB was written by %d calls", got)
 	}
 	_, _ = a.Close(), b.Close()
 }
