@@ -83,6 +83,30 @@ func brokenContexts() []broken {
 				return got, err
 			}}
 		}},
+		{name: "room is asked again for a message that was given up", caughtBy: "context-receive-large", says: "room was asked 2 times", fault: func() fault {
+			return fault{receive: func(ctx context.Context, l *brokenLink, room transport.Room) ([]byte, error) {
+				if given := l.take(); len(given) > 0 { // what has arrived meanwhile
+					data, err := room(ctx, len(given[0]))
+					copy(data, given[0])
+					return data, err
+				}
+				got, err := l.Link.Receive(ctx, room)
+				if err == nil && ctx.Err() != nil {
+					l.keep(got)
+					return nil, context.Cause(ctx)
+				}
+				return got, err
+			}}
+		}},
+		{name: "a message that was given up begins again", caughtBy: "context-receive-large", says: "Receive has not returned", fault: func() fault {
+			return fault{receive: func(ctx context.Context, l *brokenLink, room transport.Room) ([]byte, error) {
+				got, err := l.Link.Receive(ctx, room)
+				if err == nil && ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
+				return got, err
+			}}
+		}},
 		{name: "half of a message is sent", caughtBy: "context-send", says: "message", fault: func() fault {
 			return fault{send: func(ctx context.Context, l *brokenLink, parts [][]byte) error {
 				message := slices.Concat(parts...)
@@ -166,7 +190,7 @@ func brokenEnds() []broken {
 		}},
 		{name: "Close waits for the peer", caughtBy: "end-full", says: "close a link has not returned", fault: func() fault {
 			return fault{end: func(l *brokenLink) error {
-				_ = l.Link.Send(context.Background(), []byte("bye"))
+				ends(context.Background(), 10*time.Second) // it has what was sent
 				return l.Link.Close()
 			}}
 		}},

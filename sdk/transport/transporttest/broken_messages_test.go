@@ -3,6 +3,7 @@ package transporttest_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -154,7 +155,7 @@ func brokenMessages() []broken {
 		{name: "too large a message ends the link", caughtBy: "too-large", says: "closed", fault: func() fault {
 			return fault{send: func(ctx context.Context, l *brokenLink, parts [][]byte) error {
 				err := l.Link.Send(ctx, parts...)
-				if transport.Class(err) == transport.ErrInvalid {
+				if errors.Is(err, transport.ErrInvalid) {
 					l.Link.Close()
 				}
 				return err
@@ -163,7 +164,7 @@ func brokenMessages() []broken {
 		{name: "too large a message may be tried again", caughtBy: "too-large", says: "want class", fault: func() fault {
 			return fault{send: func(ctx context.Context, l *brokenLink, parts [][]byte) error {
 				err := l.Link.Send(ctx, parts...)
-				if transport.Class(err) == transport.ErrInvalid {
+				if errors.Is(err, transport.ErrInvalid) {
 					return transport.Errorf(transport.ErrRetry, "too large")
 				}
 				return err
@@ -294,6 +295,7 @@ func spinning() fault {
 					case <-stop:
 						return
 					default:
+						runtime.Gosched()
 					}
 				}
 			}()

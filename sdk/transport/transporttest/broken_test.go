@@ -219,14 +219,14 @@ func (b broken) target(t *testing.T) transporttest.Target {
 func brokenTransports() []broken {
 	return slices.Concat(
 		brokenMessages(), brokenOrder(), brokenRooms(), brokenMemory(), brokenLanes(),
-		brokenDials(), brokenTargets(), brokenStrangers(),
+		brokenProviders(), brokenDials(), brokenTargets(), brokenStrangers(),
 		brokenContexts(), brokenEnds(), brokenDeaths(), brokenCloses(),
 	)
 }
 
 // measured are the cases that measure what the process uses: they run alone.
 var measured = []string{
-	"largest", "room-first", "memory", "memory-empty", "memory-idle", "stranger-memory",
+	"largest", "room-first", "send-waits-large", "memory", "memory-empty", "memory-idle", "stranger-memory",
 	"close-leaves", "idle",
 }
 

@@ -1,6 +1,8 @@
 package transporttest
 
 import (
+	"errors"
+
 	"github.com/brokerd/brokerd/sdk/transport"
 )
 
@@ -62,7 +64,7 @@ func closeWaiting(e *env) {
 	dials := e.start("dial whom nobody accepts", func() error {
 		for {
 			_, err := a.Dial(e.ctx, b.target(transport.Data))
-			if err != nil && (e.ctx.Err() != nil || transport.Class(err) != transport.ErrRetry) {
+			if err != nil && (e.ctx.Err() != nil || !errors.Is(err, transport.ErrRetry)) {
 				return err
 			}
 		}

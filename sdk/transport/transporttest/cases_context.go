@@ -14,6 +14,7 @@ func contextCases() []Case {
 		{Name: "context-over", About: "a call whose context has ended already gives its cause, and the next goes on", run: contextOver},
 		{Name: "context-receive", About: "a Receive that waits ends with its context, and loses nothing", run: contextReceive},
 		{Name: "context-receive-race", About: "a Receive whose context ends while a message arrives gives it, or leaves it to the next", run: contextReceiveRace},
+		{Name: "context-receive-large", About: "a Receive that is given up in the middle of a message is taken up by the next, without another room", run: contextReceiveLarge},
 		{Name: "context-send", About: "a Send that waits ends with its context, and has sent its message, or nothing of it, or ended the link", run: contextSend},
 		{Name: "context-send-race", About: "a Send whose context ends at any time has sent its message, or nothing of it, or ended the link", run: contextSendRace},
 		{Name: "context-accept", About: "an Accept that waits ends with its context, and the next gives the link", run: contextAccept},
@@ -157,6 +158,49 @@ func contextReceiveRace(e *env) {
 		}
 		e.must(saidTaken, sent.end(saidTaken), "send")
 	}
+}
+
+// contextReceiveLarge gives up Receives while a message arrives.
+func contextReceiveLarge(e *env) {
+	p := e.pair()
+	for round := range 10 {
+		way := p.ways()[round%2]
+		tag, size := uint64(round), transport.LinkBytesMax>>(round%4)+round
+		sent := e.start("send a large message", func() error { return e.trySend(way[0], message(tag, size)) })
+		asked := 0
+		var got []byte
+		for try := 0; ; try++ {
+			ctx, cancel := context.WithCancelCause(sent.ctx)
+			received := e.start("Receive", func() (err error) {
+				got, err = way[1].Receive(ctx, func(_ context.Context, n int) ([]byte, error) {
+					asked++
+					if round%3 == 0 {
+						cancel(errCause) // there is memory, and nobody who waits for the message
+					}
+					return make([]byte, n), nil
+				})
+				return err
+			})
+			if try < 5 {
+				received.waits(time.Duration(round*try) * moment / 1000)
+				cancel(errCause)
+			}
+			err := received.wait(saidContexts)
+			cancel(nil)
+			if err == nil {
+				break
+			}
+			e.wantCause(err, "Receive")
+		}
+		if wrong := differs(got, tag, size); wrong != "" {
+			e.failf(saidNothing, "a Receive was given up in the middle of a message: %s", wrong)
+		}
+		if asked != 1 {
+			e.failf(saidRoomOnce, "a Receive was given up in the middle of a message, and room was asked %d times for it", asked)
+		}
+		e.must(saidTaken, sent.wait(saidTaken), sent.act)
+	}
+	p.passes(100)
 }
 
 func contextSend(e *env) {

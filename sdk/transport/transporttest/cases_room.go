@@ -88,15 +88,15 @@ func roomFirst(e *env) {
 	// The sender may have taken the one message that is larger; the receiver has no memory yet.
 	held := e.heap() - before
 	runtime.KeepAlive(data) // it was there before, and is not to be taken off
+	if most := int64(size + transport.LinkBytesMax + heapSlack); held > most {
+		e.failf(saidMemory, "while room waits for the memory of one message of %d bytes, %d bytes are held", size, held)
+	}
 	close(give)
 	e.must(saidRoom, received.wait(saidRoom), "receive")
 	if wrong := differs(got, 1, size); wrong != "" {
 		e.failf(saidRoom, "%s", wrong)
 	}
 	e.must(saidTaken, sent.wait(saidTaken), "send")
-	if most := int64(size + transport.LinkBytesMax + heapSlack); held > most {
-		e.failf(saidMemory, "while room waits for the memory of one message of %d bytes, %d bytes are held", size, held)
-	}
 }
 
 // asked waits until room is asked, and says for how much.

@@ -35,6 +35,8 @@ func on(network *memnet.Network) transporttest.Target {
 		Name:     "memnet",
 		Open:     open("the cluster's"),
 		Outsider: open("another one"),
+		Provider: network,
+		Settings: memnet.Settings("", "the cluster's"),
 		Kill:     func(t transport.Transport) error { return network.Kill(t.Endpoint(), memnet.Reset) },
 	}
 }

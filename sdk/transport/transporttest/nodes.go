@@ -2,7 +2,6 @@ package transporttest
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -125,43 +124,6 @@ func (e *env) pair() pair { return join(e.node(1), e.node(2), transport.Data) }
 // ways are both directions of the link: from, and to.
 func (p pair) ways() [2][2]transport.Link {
 	return [2][2]transport.Link{{p.dialled, p.accepted}, {p.accepted, p.dialled}}
-}
-
-// wordBytes is the smallest message that tells its tag.
-const wordBytes = 8
-
-// message is the content of the message of a tag: the tag, and what follows from it.
-func message(tag uint64, n int) []byte {
-	data := make([]byte, 0, n+wordBytes)
-	for word := tag; len(data) < n; word = word*6364136223846793005 + 1442695040888963407 {
-		data = binary.LittleEndian.AppendUint64(data, word)
-	}
-	return data[:n:n]
-}
-
-// tagOf says which message this is the beginning of, if it is long enough to tell.
-func tagOf(data []byte) string {
-	if len(data) < wordBytes {
-		return "?"
-	}
-	return fmt.Sprint(binary.LittleEndian.Uint64(data))
-}
-
-// differs says how got is not the message of the tag and size, or returns "".
-func differs(got []byte, tag uint64, n int) string {
-	want := message(tag, n)
-	if string(got) == string(want) {
-		return ""
-	}
-	same := 0
-	for same < len(got) && same < n && got[same] == want[same] {
-		same++
-	}
-	what := fmt.Sprintf("message %d of %d bytes is due, and %d bytes came", tag, n, len(got))
-	if same < wordBytes && len(got) >= wordBytes && n >= wordBytes {
-		return what + ", of a message that begins as number " + tagOf(got) + " does: one was lost, repeated or overtaken, or is not whole"
-	}
-	return fmt.Sprintf("%s, of which %d are as they were sent", what, same)
 }
 
 // send sends one message, within the kit's patience.

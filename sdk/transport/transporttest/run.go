@@ -104,7 +104,7 @@ func (r Report) OK() bool { return r.Count(Passed) > 0 && r.Count(Failed) == 0 }
 // Cases returns every case of the kit, in the order in which they are run.
 func Cases() []Case {
 	return slices.Concat(
-		linkCases(), sizeCases(), roomCases(), orderCases(),
+		providerCases(), linkCases(), sizeCases(), roomCases(), orderCases(),
 		dialCases(), targetCases(), proofCases(), strangerCases(),
 		backpressureCases(), memoryCases(), laneCases(), concurrentCases(),
 		contextCases(), endCases(), killCases(), closeCases(),

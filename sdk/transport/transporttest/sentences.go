@@ -51,6 +51,9 @@ const (
 	saidDenied     sentence = "ErrDenied: the peer did not prove what is demanded of it, or did not believe this node."
 	saidIsNode     sentence = "that it is the node of its NodeID: its certificate names it"
 
+	saidInfo     sentence = "Info names the plugin."
+	saidStrictly sentence = "Open checks the configuration strictly (an unknown key is an error that names it), begins to listen, and returns a transport that can be dialled. What it refuses is ErrInvalid, in a sentence that says what an operator should do."
+
 	saidTransportClose sentence = "Close ends every link and everything else, at once, and returns when nothing of the transport is left. After it, all calls give ErrClosed. Closing twice is no error."
 	saidCapabilities   sentence = "Capabilities says what this transport offers beyond the contract. It does no I/O and always gives the same answer."
 	saidEndpoint       sentence = "Endpoint is where this node can be dialled, as far as the transport knows: it names the port that was bound where a free one was asked for."

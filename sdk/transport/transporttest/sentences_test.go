@@ -13,7 +13,7 @@ import (
 
 // TestSentencesAreTheContracts: what the kit says that the contract says, it says.
 func TestSentencesAreTheContracts(t *testing.T) {
-	contract := comments(t, "../doc.go", "../transport.go", "../errors.go")
+	contract := comments(t, "../doc.go", "../transport.go", "../errors.go", "../provider.go")
 	for name, said := range sentences(t) {
 		if !strings.Contains(contract, said) {
 			t.Errorf("%s is not in the contract: %q", name, said)

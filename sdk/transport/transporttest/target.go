@@ -38,6 +38,11 @@ type Target struct {
 	// transport, with whatever carries bytes there.
 	Stranger func(ctx context.Context, endpoint string) (net.Conn, error)
 
+	// Provider is what the plugin serves, and Settings is a section of the configuration that
+	// it opens with, a JSON object.
+	Provider transport.Provider
+	Settings []byte
+
 	// Usage says what the transports that Open has made use. Nil: they run in this process,
 	// whose heap and processor time the kit measures.
 	Usage func(ctx context.Context) (Usage, error)
@@ -57,6 +62,7 @@ type Needs struct {
 	Outsider bool // Target.Outsider
 	Impostor bool // Target.Impostor
 	Stranger bool // Target.Stranger
+	Provider bool // Target.Provider
 	Refuses  bool // Capabilities.Refuses
 	Resets   bool // Capabilities.Resets
 	// Proof is what Capabilities.Proof must promise at least.
@@ -80,6 +86,8 @@ func (n Needs) lacking(target Target, has transport.Capabilities) string {
 		return "the target cannot make a transport that claims to be another node (Target.Impostor)"
 	case n.Stranger && target.Stranger == nil:
 		return "the target cannot connect as a stranger (Target.Stranger)"
+	case n.Provider && target.Provider == nil:
+		return "the target does not say which plugin it is (Target.Provider)"
 	}
 	return ""
 }
