@@ -31,7 +31,7 @@ const (
 	memoryParts = 32
 	// memoryServer is for what connections hold: requests, records that were read
 	// for fetches, replies.
-	memoryServer = 18
+	memoryServer = 17
 	// memoryAppends is for batches on their way to the stores.
 	memoryAppends = 4
 	// memoryGroupWrites is for what groups have under way to the log.

@@ -46,8 +46,8 @@ func NewBuffers(limit int64) *Buffers { return &Buffers{limit: limit} }
 func (b *Buffers) Get(n int) []byte { return b.get(n, 1) }
 
 // GetRoomy is Get for those of whom each wants another size, as large requests do. Where
-// none that fits is idle, it returns an idle one of less than twice the size rather than
-// make one. What that takes of memory is its capacity here too.
+// none that fits is idle, it returns an idle one of less than twice the size (or 8 KiB)
+// rather than make one. What that takes of memory is its capacity here too.
 func (b *Buffers) GetRoomy(n int) []byte { return b.get(n, bufferSteps) }
 
 // get looks for an idle buffer among so many classes, from the one that fits on.

@@ -8,13 +8,13 @@
 // themselves: whoever acquires keeps within what was granted, and releases it. Buffers
 // count what they hold idle, and not what is borrowed.
 //
-// Invariants, and where they are tested: what is used is never more than the
-// total (TestNeverAboveTotal); requests are granted first come, first served,
-// so that a great one is not passed by for ever (TestFIFO); a waiter that gives
-// up holds nothing and holds up nobody (TestCancel); a buffer takes little more than
-// what was asked for, or as it says itself, and is with one borrower at a time
-// (TestBufferSizes, TestRoomyBuffers, TestBuffersAreLentOnce); idle ones are no more than the limit, and go when they are
-// not needed (TestBuffersKeepNoMoreThanTheirLimit, TestBuffersAreTrimmed); garbage is
-// no more than was said (TestPace); no page of a program is lost that was changed
+// Invariants, and where they are tested: what is used is never more than the total
+// (TestNeverAboveTotal); requests are granted first come, first served, so that a great
+// one is not passed by for ever (TestFIFO); a waiter that gives up holds nothing and
+// holds up nobody (TestCancel); a buffer takes little more than what was asked for, or as
+// it says itself, and is with one borrower at a time (TestBufferSizes, TestRoomyBuffers,
+// TestBuffersAreLentOnce); idle ones are no more than the limit, and go when they are not
+// needed (TestBuffersKeepNoMoreThanTheirLimit, TestBuffersAreTrimmed); garbage is no more
+// than was said (TestPace); no page of a program is lost that was changed
 // (TestUnchangedMappings).
 package memory

@@ -26,12 +26,16 @@ type Config struct {
 	MaxConnections int
 	// MaxInFlight is how many requests of one connection may be without reply.
 	MaxInFlight int
-	// SocketBytes is the kernel's buffer of what each connection sends. What it takes
-	// of a reply counts as sent, and is memory of the kernel's that is in no budget, so
-	// that it has a bound; it holds enough that a consumer is not woken for each
-	// packet. 0 leaves it to the kernel, for long fat networks. The buffer of what comes is the kernel's affair: it grows
+	// SocketBytes is the kernel's buffer of what each connection sends; the kernel may
+	// fill twice as much. What it takes of a reply counts as sent, and is memory that is
+	// in no budget, so that it is kept small; 0 leaves it to the kernel, for long fat
+	// networks. The buffer of what comes is the kernel's affair: it grows
 	// where much comes and is read at once.
 	SocketBytes int
+	// LocalSocketBytes is that of connections to a listener on a loopback address, whose
+	// clients take it from the same memory anyway: enough that a consumer is not woken
+	// for every few packets.
+	LocalSocketBytes int
 	// IdleTimeout closes a connection without requests.
 	IdleTimeout time.Duration
 	// FrameTimeout and WriteTimeout close a connection that moved less than 16
@@ -56,15 +60,16 @@ const buffersShare = 16
 // DefaultConfig has every default, and no listeners.
 func DefaultConfig() Config {
 	return Config{
-		MaxRequestBytes: 100 << 20,
-		MaxConnections:  8192,
-		MaxInFlight:     16,
-		SocketBytes:     512 << 10,
-		IdleTimeout:     10 * time.Minute,
-		FrameTimeout:    30 * time.Second,
-		WriteTimeout:    10 * time.Minute,
-		StallTimeout:    time.Second,
-		DrainTimeout:    10 * time.Second,
+		MaxRequestBytes:  100 << 20,
+		MaxConnections:   8192,
+		MaxInFlight:      16,
+		SocketBytes:      128 << 10,
+		LocalSocketBytes: 512 << 10,
+		IdleTimeout:      10 * time.Minute,
+		FrameTimeout:     30 * time.Second,
+		WriteTimeout:     10 * time.Minute,
+		StallTimeout:     time.Second,
+		DrainTimeout:     10 * time.Second,
 	}
 }
 
@@ -101,8 +106,8 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %d is not above 0", n.name, n.value))
 		}
 	}
-	if c.SocketBytes < 0 {
-		errs = append(errs, fmt.Errorf("socket bytes: %d is below 0", c.SocketBytes))
+	if c.SocketBytes < 0 || c.LocalSocketBytes < 0 {
+		errs = append(errs, fmt.Errorf("socket bytes: %d, and %d over loopback, are not both at least 0", c.SocketBytes, c.LocalSocketBytes))
 	}
 	return errors.Join(errs...)
 }

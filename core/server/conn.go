@@ -149,8 +149,9 @@ func (c *conn) report() {
 	}
 }
 
-// fail ends the connection now: what is not sent yet is not sent. The first
-// reason counts.
+// fail ends the connection now: what the kernel has not taken yet is not sent. Nor is what
+// it has taken of a client that does not read, and would keep for minutes, in no budget,
+// for as many such connections as there ever were. The first reason counts.
 func (c *conn) fail(reason CloseReason, why error) {
 	c.mu.Lock()
 	if c.failed {
@@ -161,6 +162,9 @@ func (c *conn) fail(reason CloseReason, why error) {
 	c.endLocked(reason, why)
 	c.cancel()
 	c.mu.Unlock()
+	if socket, ok := c.nc.(interface{ SetLinger(sec int) error }); ok && (reason == ClosedMemory || reason == ClosedSlow) {
+		_ = socket.SetLinger(0) // fails only where it is closed
+	}
 	_ = c.nc.Close() // its only effect that counts is that reads and writes stop
 }
 

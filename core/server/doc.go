@@ -26,8 +26,8 @@
 // that turns out not to have them costs the connection, since a frame that was begun
 // can't be ended; nothing is ever sent in their place.
 //
-// Over a loopback address nothing is paced, whatever the machine's congestion control does
-// (unpaced).
+// What is sent to clients of a listener on a loopback address is not paced, whatever the
+// machine's congestion control does (unpaced).
 //
 // The reader stops, and with it the client, by the kernel's own backpressure, while
 // MaxInFlight requests are not yet replied to, and while it sends replies itself.
@@ -106,7 +106,10 @@
 //     told of, and its bytes are the only ones that are sent (TestDamagedSection).
 //   - Memory is used again when it was given back and nobody keeps it, and not before
 //     (TestBodiesAreKept), and is counted by what it takes (TestRoomyBuffers).
-//   - What is sent over loopback waits for no timer (TestLoopbackIsNotPaced).
+//   - What is sent to clients of a loopback address waits for no timer
+//     (TestLoopbackIsNotPaced).
+//   - What the kernel takes of replies that nobody reads makes nobody a tried client, and
+//     goes with the connection (TestSwallowedIsNotMoved, TestNothingIsLeftOfDeafClients).
 //   - Nobody is closed before his time (TestWatch).
 //   - A small request allocates nothing (TestRequestAllocatesNothing), and an idle
 //     connection has one goroutine (TestIdleConnectionHasNoWorker, TestWorkers). A reply

@@ -173,14 +173,14 @@ func (c *conn) readLarge(reading context.Context, size int) (frame []byte, held 
 }
 
 // roomy gets a buffer for n bytes, for which there is memory in h, and adds what it takes
-// beyond that. One that takes more is got only if there is memory for it.
+// beyond that, of the shared part. One that takes more is got only while there is plenty.
 func (c *conn) roomy(n int, h hold) ([]byte, hold) {
 	buf := c.srv.large.GetRoomy(n)
 	beyond := cap(buf) - memory.BufferBytes(n)
 	if beyond == 0 {
 		return buf, h
 	}
-	if more, taken := c.ask(int64(beyond)); taken {
+	if more := (hold{shared: int64(beyond)}); c.mayHaveAll(int64(cap(buf))) && c.srv.pool.try(more) {
 		return buf, h.plus(more)
 	}
 	c.srv.large.Put(buf)

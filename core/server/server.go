@@ -172,10 +172,15 @@ func (s *Server) accept(ctx, serve context.Context, l bound, serving *sync.WaitG
 
 // open starts a connection, or closes it where there are enough.
 func (s *Server) open(serve context.Context, listener string, nc net.Conn, serving *sync.WaitGroup) {
-	if tcp, ok := nc.(*net.TCPConn); ok && s.cfg.SocketBytes > 0 {
-		_ = tcp.SetWriteBuffer(s.cfg.SocketBytes) // a wish only
+	bytes := s.cfg.SocketBytes
+	if local(nc.LocalAddr()) {
+		bytes = s.cfg.LocalSocketBytes
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok && bytes > 0 {
+		_ = tcp.SetWriteBuffer(bytes) // a wish only
 	}
 	c := newConn(s, listener, nc)
+	c.moved = -swallowed(bytes)
 	if !s.register(c) {
 		_ = nc.Close() // it was never used
 		s.events.ConnectionClosed(listener, ClosedByLimit)
@@ -186,6 +191,17 @@ func (s *Server) open(serve context.Context, listener string, nc net.Conn, servi
 		defer s.unregister(c)
 		c.run(serve)
 	})
+}
+
+// swallowed is how much a kernel with such a buffer for what is sent takes of replies that
+// nobody reads: it has not moved.
+func swallowed(socketBytes int) int64 { return 2 * int64(socketBytes) }
+
+// local says whether an address is a loopback one. All connections of a listener on one
+// have such a local address; so do those that come that way to a listener on all addresses.
+func local(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 func (s *Server) register(c *conn) bool {

@@ -2,20 +2,25 @@ package server
 
 import (
 	"net"
+	"net/netip"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// unpaced is a net.ListenConfig's Control. It takes the pace off what is sent to clients
-// that come over a loopback address. A congestion control that paces what it sends, as BBR
+// unpaced is a net.ListenConfig's Control. It takes the pace off what is sent to clients of
+// a listener on a loopback address. A congestion control that paces what it sends, as BBR
 // does, sets a timer for every few packets; within a machine, where nothing can be
-// congested, that doubles what sending costs. Reno never paces, is in every kernel, and is
-// open to every process. It has to be said before there is a connection: a pace once begun
-// is kept.
+// congested, that doubles what sending costs. Reno never paces, and is in every kernel. It
+// has to be said before there is a connection, since a pace once begun is kept; and so it
+// is not said where clients may come from elsewhere too. Where it is not allowed
+// (net.ipv4.tcp_allowed_congestion_control), all stays as it is.
 func unpaced(_, address string, raw syscall.RawConn) error {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil || !net.ParseIP(host).IsLoopback() {
+	if err != nil {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
 		return nil
 	}
 	return raw.Control(func(fd uintptr) {

@@ -5,47 +5,41 @@ import (
 	"net"
 	"testing"
 
+	"github.com/brokerd/brokerd/core/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 )
 
-// TestLoopbackIsNotPaced: what is sent to clients over loopback is not paced, whatever the
-// machine's congestion control is; where others can come too, that is left alone.
+// TestLoopbackIsNotPaced: what is sent to clients of a loopback address is not paced,
+// whatever the machine's congestion control is; where others can come too, that is left
+// alone.
 func TestLoopbackIsNotPaced(t *testing.T) {
-	machine := sentWith(t, net.ListenConfig{}, "127.0.0.1:0")
+	machine := sentWith(t, ":0")
 	if machine == "reno" {
 		t.Skip("the machine's own congestion control is reno")
 	}
-	config := net.ListenConfig{Control: unpaced}
-	for address, want := range map[string]string{"127.0.0.1:0": "reno", "localhost:0": "reno", "0.0.0.0:0": machine, ":0": machine} {
-		if got := sentWith(t, config, address); got != want {
+	for address, want := range map[string]string{
+		"127.0.0.1:0": "reno", "[::1]:0": "reno", "[::1%lo]:0": "reno", "localhost:0": "reno",
+		"0.0.0.0:0": machine, "[::]:0": machine,
+	} {
+		if got := sentWith(t, address); got != want {
 			t.Errorf("replies from %s are sent with %s, not %s", address, got, want)
 		}
 	}
 }
 
-// sentWith is the congestion control of a connection that was accepted.
-func sentWith(t *testing.T, config net.ListenConfig, address string) (name string) {
+// sentWith is the congestion control of a client's connection to a server with a listener
+// on such an address.
+func sentWith(t *testing.T, address string) (name string) {
 	t.Helper()
-	l, err := config.Listen(context.Background(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := net.Dial("tcp", net.JoinHostPort("localhost", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
-	raw, err := accepted.(*net.TCPConn).SyscallConn()
+	cfg := testConfig()
+	cfg.Listeners[0].Address = address
+	s := start(t, cfg, 256<<20, handlerFunc(func(context.Context, wire.Call) wire.Answer { return answerFixed }))
+	defer s.stop()
+	c := dial(t, s.addr)
+	c.send(request(kmsg.NewPtrMetadataRequest(), 12, 1))
+	c.receive()
+	raw, err := s.connections()[0].nc.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestCongestion(t *testing.T) {
 	if got := congestion(path); got != "" {
 		t.Errorf("%q of no file", got)
 	}
-	for text, want := range map[string]string{"bbr\n": ", TCP congestion control bbr", "\n": ""} {
+	for text, want := range map[string]string{"bbr\n": ", TCP congestion control bbr (brokerd and the bare loop send with reno over loopback)", "\n": ""} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

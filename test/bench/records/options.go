@@ -51,7 +51,7 @@ func parse(args []string) (options, error) {
 	number(f, "warm", "MiB to write and delete at first (default: four times -volume; none with -force)", func(n float64) { o.warm = int64(n * (1 << 20)) })
 	f.BoolVar(&o.kafka, "kafka", true, "measure Apache Kafka too")
 	f.BoolVar(&o.nats, "nats", false, "measure NATS JetStream too, in the rows that it has something to compare with")
-	f.BoolVar(&o.bare, "bare", false, "measure the least that a Go program can do for a request too (test/bench/bare), in the rows sync, single and produce of the raw client")
+	f.BoolVar(&o.bare, "bare", false, "measure a simple loop too, which takes one request at a time and does the least for it (test/bench/bare), in the rows sync, single and produce of the raw client")
 	f.BoolVar(&o.force, "force", false, "print whatever else the machine does: not to be reported")
 	f.StringVar(&o.dir, "dir", "", "where the servers' data is (default: the folder for temporary files)")
 	list(f, "clients", "clients that send full batches and consume: "+strings.Join(knownClients, ", ")+" (default raw,franz)", &o.clients, knownClient)

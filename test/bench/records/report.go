@@ -142,7 +142,7 @@ func machine() string {
 func congestion(path string) string {
 	b, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(b)); err == nil && name != "" {
-		return ", TCP congestion control " + name
+		return ", TCP congestion control " + name + " (brokerd and the bare loop send with reno over loopback)"
 	}
 	return ""
 }
