@@ -32,6 +32,8 @@
 //     up, dialled it again, or died. Messages of two links overtake each other, in whatever
 //     order the links were dialled.
 //   - So what is sent again, over another link, may arrive twice.
+//   - Nor does it tell that its sender lives: it may have waited behind all that a link
+//     holds. Whoever has to know asks, and counts from when it asked.
 //
 // A broker counts on no more. Its messages carry the epochs and offsets by which one that
 // is late, or comes again, is known for what it is.

@@ -33,7 +33,8 @@ type Transport interface {
 
 	// Accept waits for the next link that a peer has dialled. Links that are dialled and not
 	// accepted are bounded in number; beyond that, dialling waits, and then fails with
-	// ErrRetry.
+	// ErrRetry. The bound is each lane's own. The peer may be of any cluster, and have any
+	// directory: whether it should is for the broker to see.
 	Accept(ctx context.Context) (Link, error)
 
 	// Close ends every link and everything else, at once, and returns when nothing of the
@@ -41,7 +42,10 @@ type Transport interface {
 	Close() error
 }
 
-// Link is one link, as one end has it.
+// Link is one link, as one end has it. Every link that Dial or Accept has given is to be
+// closed, also one that has ended. Whoever sends on a link receives on it too, in another
+// goroutine: two ends that only send wait for each other, and an end that receives nothing is
+// not told that the link has ended.
 type Link interface {
 	// Peer is who is at the other end.
 	Peer() Peer
@@ -52,7 +56,7 @@ type Link interface {
 	// Send sends one message, given in parts, which may be none: it arrives as one. It
 	// returns when the transport has taken the message, having waited while more than
 	// LinkBytesMax is under way. The bytes are the transport's until Send returns, and are
-	// not changed.
+	// not changed. A transport may wait earlier, but takes 64 KiB at least.
 	//
 	// Messages of calls that follow one another arrive in that order; of calls at one time,
 	// in some order. ErrClosed: it may still arrive, and what was sent before it too.
@@ -66,15 +70,21 @@ type Link interface {
 	//
 	// A call whose context ends has received nothing, and the next call goes on. An error
 	// of room is returned and ends the link, also one that is the context's.
+	//
+	// Memory that room has given stays the transport's after an error that is the
+	// context's: the next call goes on with it and does not ask its own room. After any
+	// other error it is the caller's again.
 	Receive(ctx context.Context, room Room) ([]byte, error)
 
 	// Close ends the link at both ends, at once: what was sent, and not received, may be
-	// lost. It does not wait for the peer. Closing twice is no error.
+	// lost. It does not wait for the peer. Closing twice is no error. Who has something to
+	// say before, and must be heard, waits for the answer.
 	Close() error
 }
 
 // Room gives memory for a message of n bytes: a slice of that length. It may wait, which
-// holds up the link. It is called from Receive, at most once for each message.
+// holds up the link. It is called from Receive, at most once for each message. Its context
+// ends with that of Receive, and when the link is closed or has ended.
 type Room func(ctx context.Context, n int) ([]byte, error)
 
 // Lane is what a link is for.
@@ -84,7 +94,7 @@ type Lane uint8
 // do.
 const (
 	// Control is for what must not wait behind records: the quorum's messages, heartbeats,
-	// commands and their answers.
+	// commands and their answers. What is large, as a snapshot is, goes over Data.
 	Control Lane = 1
 	// Data is for records and what is said about them.
 	Data Lane = 2
@@ -165,7 +175,8 @@ func (p Proof) String() string {
 // Capabilities is what a transport offers beyond the contract.
 type Capabilities struct {
 	// Refuses: to dial a node whose process is gone, while its host is there, fails with
-	// ErrRefused within a second.
+	// ErrRefused within a second. It tells of who listened at the endpoint: a transport
+	// may be gone, or have moved, while its broker lives.
 	Refuses bool
 	// Resets: the end of a process ends its links at its peers within 50 ms, while its
 	// host is there and the network is not cut.
