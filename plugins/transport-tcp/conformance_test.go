@@ -13,9 +13,16 @@ import (
 )
 
 // target is the transport with settings that may be other ones for each node.
-func target(name string, settings func(id transport.Identity) map[string]any) transporttest.Target {
+func target(t *testing.T, name string, settings func(id transport.Identity) map[string]any) transporttest.Target {
+	t.Helper()
+	first, err := section(settings(transport.Identity{NodeID: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return transporttest.Target{
-		Name: "transport-tcp, " + name,
+		Name:     "transport-tcp, " + name,
+		Provider: Provider(),
+		Settings: first,
 		Open: func(ctx context.Context, id transport.Identity) (transport.Transport, error) {
 			return tryOpen(ctx, id, settings(id))
 		},
@@ -32,13 +39,13 @@ func target(name string, settings func(id transport.Identity) map[string]any) tr
 }
 
 func TestConformsPlaintext(t *testing.T) {
-	transporttest.Run(t, target("plaintext", func(transport.Identity) map[string]any {
+	transporttest.Run(t, target(t, "plaintext", func(transport.Identity) map[string]any {
 		return map[string]any{"security": "plaintext"}
 	}))
 }
 
 func TestConformsSecret(t *testing.T) {
-	of := target("secret", func(transport.Identity) map[string]any { return map[string]any{"secret": testSecret} })
+	of := target(t, "secret", func(transport.Identity) map[string]any { return map[string]any{"secret": testSecret} })
 	of.Outsider = func(ctx context.Context, id transport.Identity) (transport.Transport, error) {
 		return tryOpen(ctx, id, map[string]any{"secret": "another secret, which is as long as the first"})
 	}
@@ -54,7 +61,7 @@ func TestConformsTLS(t *testing.T) {
 		s["require_node_names"] = true
 		return s
 	}
-	of := target("tls", func(id transport.Identity) map[string]any { return named(ours, id.NodeID) })
+	of := target(t, "tls", func(id transport.Identity) map[string]any { return named(ours, id.NodeID) })
 	of.Outsider = func(ctx context.Context, id transport.Identity) (transport.Transport, error) {
 		return tryOpen(ctx, id, named(theirs, id.NodeID))
 	}

@@ -17,18 +17,14 @@ import (
 func TestNobodyBelieved(t *testing.T) {
 	ours, theirs := newTestAuthority(t), newTestAuthority(t)
 	ways := map[string]map[string]any{
-		"secret":          {"secret": testSecret},
-		"another secret":  {"secret": testSecret + "!"},
-		"tls":             ours.leaf(t, "ours", nil),
-		"another's tls":   theirs.leaf(t, "theirs", nil),
-		"plaintext":       {"security": "plaintext"},
-		"mixed authority": mixed(ours.leaf(t, "mixed", nil), theirs),
+		"secret":         {"secret": testSecret},
+		"another secret": {"secret": testSecret + "!"},
+		"tls":            ours.leaf(t, "ours", nil),
+		"another's tls":  theirs.leaf(t, "theirs", nil),
+		"plaintext":      {"security": "plaintext"},
 	}
 	nodes := make(map[string]*Transport)
 	for name, way := range ways {
-		if name == "mixed authority" {
-			continue // the plugin refuses it: TestCertificates
-		}
 		nodes[name] = open(t, identity(int32(len(nodes))), way)
 	}
 	for from, dialler := range nodes {

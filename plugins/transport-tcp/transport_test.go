@@ -33,19 +33,24 @@ func open(tb testing.TB, id transport.Identity, settings map[string]any) *Transp
 }
 
 func tryOpen(ctx context.Context, id transport.Identity, settings map[string]any) (*Transport, error) {
-	all := map[string]any{"listen": "127.0.0.1:0"}
-	for k, v := range settings {
-		all[k] = v
-	}
-	section, err := json.Marshal(all)
+	b, err := section(settings)
 	if err != nil {
 		return nil, err
 	}
-	t, err := Provider().Open(ctx, transport.Config{Settings: section, Identity: id, Logger: slog.New(slog.DiscardHandler)})
+	t, err := Provider().Open(ctx, transport.Config{Settings: b, Identity: id, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
 	return t.(*Transport), nil
+}
+
+// section is the plugin's section of a configuration, with a free port where none is said.
+func section(settings map[string]any) ([]byte, error) {
+	all := map[string]any{"listen": "127.0.0.1:0"}
+	for k, v := range settings {
+		all[k] = v
+	}
+	return json.Marshal(all)
 }
 
 // join makes a link, and returns both ends.
