@@ -194,12 +194,13 @@ func (m *Machine) knock(e int32) {
 	switch {
 	case !n.up:
 		err = n.nobody()
+	case n.Secret != m.nodes[m.end(e^1).node].Secret:
+		// Who has not the secret is told nothing of who is there.
+		err = transport.Errorf(transport.ErrDenied, "%s has another secret", n.endpoint)
 	case target.NodeID != transport.AnyNode && target.NodeID != n.Identity.NodeID:
 		err = transport.Errorf(transport.ErrOther, "node %d answers at %s, not node %d", n.Identity.NodeID, n.endpoint, target.NodeID)
 	case target.ClusterID != "" && target.ClusterID != n.Identity.ClusterID:
 		err = transport.Errorf(transport.ErrOther, "%s belongs to the cluster %q, not to %q", n.endpoint, n.Identity.ClusterID, target.ClusterID)
-	case n.Secret != m.nodes[m.end(e^1).node].Secret:
-		err = transport.Errorf(transport.ErrDenied, "%s has another secret", n.endpoint)
 	default:
 		here.state = asked
 		n.dials = append(n.dials, e)

@@ -60,6 +60,17 @@ func TestSecrets(t *testing.T) {
 		w.run(0)
 		wantClass(t, w.fails[l], transport.ErrDenied)
 	}
+	for _, to := range []transport.Target{
+		{Endpoint: "n3", Lane: transport.Data, NodeID: 7},
+		{Endpoint: "n3", Lane: transport.Data, NodeID: 3, ClusterID: "d"},
+	} {
+		l, err := w.m.Dial(w.now, 1, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.run(0)
+		wantClass(t, w.fails[l], transport.ErrDenied) // not told who is there
+	}
 }
 
 // Dials wait for a place among the links to accept, and those that find none fail.
