@@ -41,7 +41,8 @@
 //     TestProperties, which checks them after every step of any course of events.
 //   - A cut is of one way: TestCutsAreOneWay, TestOneWayCut.
 //   - Messages of old links arrive after those of newer ones: TestOldLinksAreLate.
-//   - Links to accept are bounded, and dials wait for a place: TestAcceptMax.
+//   - Links to accept are bounded, and dials wait for a place: TestAcceptMax; for each lane
+//     by itself: TestLanesAreAcceptedApart.
 //   - An event allocates nothing but a message's own copy: TestEventsDoNotAllocate.
 //   - A Network keeps the contract: package transporttest, whose tests run it. It leaves no
 //     timer when its transports are closed: TestNetworkEnds.

@@ -1,6 +1,7 @@
 package memnet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
@@ -210,14 +211,20 @@ func (m *Machine) knock(e int32) {
 	m.depart(e, item{kind: refuse, err: err})
 }
 
-// admit lets dials in for which there is a place.
+// admit lets dials in for which their lane has a place.
 func (m *Machine) admit(at Node) {
 	n := &m.nodes[at]
-	for len(n.dials) > 0 && len(n.accepts) < AcceptMax {
-		e := n.dials[0]
-		take(&n.dials, e)
-		n.accepts = append(n.accepts, e)
+	for i := 0; i < len(n.dials); {
+		e := n.dials[i]
 		here := m.end(e)
+		queued := &n.queued[laneIndex(here.lane)]
+		if *queued >= AcceptMax {
+			i++
+			continue
+		}
+		n.dials = slices.Delete(n.dials, i, i+1)
+		n.accepts = append(n.accepts, e)
+		*queued++
 		here.state, here.queued = open, true
 		m.end(e ^ 1).peer = n.peer()
 		m.depart(e, item{kind: agree})

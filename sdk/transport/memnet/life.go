@@ -108,12 +108,13 @@ func (m *Machine) leave(e int32) {
 	}
 	m.unset(e, wake)
 	m.unset(e, expiry)
-	node, queued := end.node, end.queued
+	node, queued, lane := end.node, end.queued, laneIndex(end.lane)
 	end.queued = false
 	if s := m.end(e ^ 1).state; s == absent || s == left {
 		m.free(e)
 	}
 	if queued && take(&m.nodes[node].accepts, e) {
+		m.nodes[node].queued[lane]--
 		m.admit(node)
 	}
 }

@@ -145,6 +145,7 @@ func (m *Machine) Accept(now time.Time, at Node) (Link, bool) {
 	e := n.accepts[0]
 	n.accepts = slices.Delete(n.accepts, 0, 1)
 	m.end(e).queued = false
+	n.queued[laneIndex(m.end(e).lane)]--
 	m.unset(e, wake)
 	m.admit(at)
 	return m.handle(e), true

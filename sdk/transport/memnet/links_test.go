@@ -2,6 +2,7 @@ package memnet
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -130,6 +131,46 @@ func TestAcceptMax(t *testing.T) {
 	}
 	hear(0)
 	w.check()
+}
+
+// Links that nobody accepts hold up no dial of the other lane, which gets its place when
+// one of its own lane is accepted.
+func TestLanesAreAcceptedApart(t *testing.T) {
+	for _, lane := range []transport.Lane{transport.Control, transport.Data} {
+		w := newWorld(t, 1, 2)
+		w.lazy = true
+		other := transport.Control + transport.Data - lane
+		for range AcceptMax + 1 {
+			w.dialLane(0, 1, lane)
+		}
+		first := w.dialLane(0, 1, other)
+		w.run(0)
+		if !slices.Contains(w.links, first) || len(w.links) != AcceptMax+1 {
+			t.Fatalf("many links of lane %v wait to be accepted, and one of lane %v is not made", lane, other)
+		}
+		for range AcceptMax {
+			w.dialLane(0, 1, other)
+		}
+		w.run(0)
+		w.check()
+		made := len(w.links)
+		if made != 2*AcceptMax {
+			t.Fatalf("%d links wait to be accepted", made)
+		}
+		w.accept(1) // the oldest, of the first lane
+		w.run(0)
+		w.check()
+		if got := len(w.links) - made - 1; got != 1 {
+			t.Fatalf("one was accepted, and %d got its place", got)
+		}
+		w.lazy = false
+		w.catchUp()
+		w.run(0)
+		w.check()
+		if len(w.links) != 2*(2*AcceptMax+2) {
+			t.Fatalf("all were accepted, and there are %d ends of %d links", len(w.links), 2*AcceptMax+2)
+		}
+	}
 }
 
 // Of a link that was accepted already nobody is told that it waits.

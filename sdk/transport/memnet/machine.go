@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// AcceptMax is how many links may have been dialled to a node and not be accepted. More
-	// dials wait for a place, as long as who dials does.
+	// AcceptMax is how many links of each lane may have been dialled to a node and not be
+	// accepted. More dials of that lane wait for a place, as long as who dials does.
 	AcceptMax = 64
 	// messageBytesLeast is what a message counts at least of a link's LinkBytesMax, so that
 	// empty ones are bounded too.
@@ -84,6 +84,7 @@ type node struct {
 	// first and last are the ends of links here, also those that are dialled to it.
 	first, last int32
 	accepts     []int32 // ends that are agreed to and not accepted, the oldest first
+	queued      [2]int  // how many of them are of each lane
 	dials       []int32 // ends that wait for a place there
 }
 
@@ -156,7 +157,7 @@ func (m *Machine) Stop(now time.Time, id Node, how Death) {
 	m.tick(now)
 	n := &m.nodes[id]
 	n.up, n.gone, n.paused = false, how == Silent, false
-	n.accepts, n.dials = n.accepts[:0], n.dials[:0]
+	n.accepts, n.dials, n.queued = n.accepts[:0], n.dials[:0], [2]int{}
 	m.dying = m.dying[:0]
 	for e := n.first; e >= 0; e = m.end(e).next {
 		m.dying = append(m.dying, e)

@@ -58,7 +58,13 @@ func (tw *twins) link() (Link, bool) {
 func (tw *twins) dial() {
 	from, to := tw.node(), tw.node()
 	if tw.w[0].m.Up(from) && !tw.w[0].m.nodes[from].paused {
-		tw.both(func(w *world) { w.dial(from, to) })
+		lane := rapid.SampledFrom([]transport.Lane{transport.Control, transport.Data}).Draw(tw.t, "lane")
+		count := rapid.SampledFrom([]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, AcceptMax}).Draw(tw.t, "count")
+		tw.both(func(w *world) {
+			for range count {
+				w.dialLane(from, to, lane)
+			}
+		})
 	}
 }
 

@@ -63,11 +63,16 @@ func (w *world) start(id Node) {
 	}
 }
 
-// dial begins a link.
+// dial begins a link of lane Data.
 func (w *world) dial(from, to Node) Link {
 	w.t.Helper()
+	return w.dialLane(from, to, transport.Data)
+}
+
+func (w *world) dialLane(from, to Node, lane transport.Lane) Link {
+	w.t.Helper()
 	l, err := w.m.Dial(w.now, from, transport.Target{
-		Endpoint: fmt.Sprintf("n%d", to), Lane: transport.Data, NodeID: int32(to), ClusterID: "c",
+		Endpoint: fmt.Sprintf("n%d", to), Lane: lane, NodeID: int32(to), ClusterID: "c",
 	})
 	if err != nil {
 		w.t.Fatalf("dial from node %d to node %d: %v", from, to, err)
@@ -253,8 +258,20 @@ func (w *world) check() {
 	listed := 0
 	for id := range m.nodes {
 		n := &m.nodes[id]
-		if len(n.accepts) > AcceptMax || (len(n.dials) > 0 && len(n.accepts) < AcceptMax) {
-			w.t.Fatalf("%d links wait to be accepted, and %d for a place", len(n.accepts), len(n.dials))
+		var accepts, dials [2]int
+		for _, e := range n.accepts {
+			accepts[laneIndex(m.end(e).lane)]++
+		}
+		for _, e := range n.dials {
+			dials[laneIndex(m.end(e).lane)]++
+		}
+		if accepts != n.queued {
+			w.t.Fatalf("%d links wait to be accepted, and %d are counted", accepts, n.queued)
+		}
+		for lane := range accepts {
+			if accepts[lane] > AcceptMax || (dials[lane] > 0 && accepts[lane] < AcceptMax) {
+				w.t.Fatalf("of lane %d %d links wait to be accepted, and %d for a place", lane, accepts[lane], dials[lane])
+			}
 		}
 		for _, e := range n.dials {
 			if m.end(e).state != asked || m.end(e^1).state != dialing {
