@@ -34,7 +34,7 @@ type Sloppy struct {
 	DropChance, TwiceChance, SwapChance float64
 }
 
-// Range is a time between two, both included.
+// Range is a time between two, both included, from none to a century.
 type Range struct{ Min, Max time.Duration }
 
 // way is the way from one node to another.
@@ -110,9 +110,9 @@ func (m *Machine) travel(w *way, lane int, n int) int64 {
 func (m *Machine) chance(p float64) bool { return p > 0 && m.rand.Float64() < p }
 
 func (m *Machine) between(r Range) int64 {
-	least := max(r.Min, 0)
-	if r.Max <= least {
+	least, most := min(max(r.Min, 0), longest), min(r.Max, longest)
+	if most <= least {
 		return int64(least)
 	}
-	return int64(least) + m.rand.Int64N(int64(r.Max-least)+1)
+	return int64(least) + m.rand.Int64N(int64(most-least)+1)
 }

@@ -19,25 +19,29 @@ const (
 	endpointBytesMax = 255
 	// dialTimeout is when a dial without an answer fails, unless the Options say it.
 	dialTimeout = 10 * time.Second
+	// longest is how long anything takes at most, so that no time overflows.
+	longest = 100 * 365 * 24 * time.Hour
 )
 
 // Options are what a Machine is made from.
 type Options struct {
 	// Seed decides everything that is drawn.
 	Seed uint64
-	// Start is the time at which the machine begins.
-	Start time.Time
 	// DialTimeout is when a dial that nobody has answered fails with ErrRetry. Zero: 10 s.
+	// As every time of the network, it is at most a century.
 	DialTimeout time.Duration
 }
 
 // Machine is a network as a value: nodes, the links between them, and what is under way.
-// It does nothing but in calls, and they are to come from one goroutine at a time. Times
-// that are given to it do not go back; one that does counts as the latest.
+// It does nothing but in calls, and they are to come from one goroutine at a time. It
+// begins at the first time that is given to it. Times do not go back; one that does counts
+// as the latest.
 type Machine struct {
 	opt    Options
 	rand   *rand.Rand
-	now    int64 // since opt.Start
+	begun  bool      // a time was given
+	start  time.Time // the first
+	now    int64     // since then
 	nodes  []node
 	names  map[string]Node
 	ways   [][]way // from, to
@@ -93,6 +97,7 @@ func New(opt Options) *Machine {
 	if opt.DialTimeout <= 0 {
 		opt.DialTimeout = dialTimeout
 	}
+	opt.DialTimeout = min(opt.DialTimeout, longest)
 	return &Machine{
 		opt:   opt,
 		rand:  rand.New(rand.NewPCG(opt.Seed, 0x6e6574)),
@@ -101,7 +106,12 @@ func New(opt Options) *Machine {
 }
 
 // tick moves the time on.
-func (m *Machine) tick(now time.Time) { m.now = max(m.now, int64(now.Sub(m.opt.Start))) }
+func (m *Machine) tick(now time.Time) {
+	if !m.begun {
+		m.begun, m.start = true, now
+	}
+	m.now = max(m.now, int64(now.Sub(m.start)))
+}
 
 // AddNode makes a node of an endpoint that none has yet. It is down. ErrInvalid: the
 // endpoint is taken, or is none (1 to 255 printable ASCII characters without a space).
@@ -176,7 +186,7 @@ func (m *Machine) Next() (time.Time, bool) {
 	if len(m.alarms) == 0 {
 		return time.Time{}, false
 	}
-	return m.opt.Start.Add(time.Duration(max(m.alarms[0].at, m.now))), true
+	return m.start.Add(time.Duration(max(m.alarms[0].at, m.now))), true
 }
 
 // Held is how many bytes of messages the network holds: under way, or arrived and not

@@ -64,7 +64,7 @@ func NewNetwork(opt NetworkOptions) *Network {
 	}
 	return &Network{
 		clock:   opt.Clock,
-		machine: New(Options{Seed: opt.Seed, Start: opt.Clock.Now(), DialTimeout: opt.DialTimeout}),
+		machine: New(Options{Seed: opt.Seed, DialTimeout: opt.DialTimeout}),
 		links:   make(map[Link]*link),
 	}
 }

@@ -3,6 +3,7 @@ package memnet
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -39,6 +40,39 @@ func TestDelayAndBandwidth(t *testing.T) {
 	w.has(ba, "ten bytes.")
 	w.run(ms)
 	w.has(ba, "ten bytes.", "ten bytes.")
+}
+
+// Times may be whatever a caller has, and are as long as a century.
+func TestTimesAreLong(t *testing.T) {
+	for _, start := range []time.Time{{}, time.Unix(0, 0), began} {
+		for _, delay := range []time.Duration{time.Hour, longest, math.MaxInt64} {
+			w := &world{
+				t: t, m: New(Options{DialTimeout: math.MaxInt64}), now: start,
+				peers: make(map[Link]Node), got: make(map[Link][][]byte), fails: make(map[Link]error),
+			}
+			for id := range Node(2) {
+				if _, err := w.m.AddNode(fmt.Sprintf("n%d", id)); err != nil {
+					t.Fatal(err)
+				}
+				w.start(id)
+			}
+			w.m.SetFaults(w.now, 0, 1, Faults{Delay: exactly(delay), LateChance: 0.5, Late: Range{Max: math.MaxInt64}})
+			dials := w.dial(0, 1)
+			if ev, ok := w.m.Due(w.now); ok {
+				t.Fatalf("from %v, a way takes %v, and at once %v is told", start, delay, ev.Kind)
+			}
+			next, ok := w.m.Next()
+			if least := start.Add(time.Minute); !ok || next.Before(least) || next.After(start.Add(longest)) {
+				t.Fatalf("from %v, a way takes %v, and something is due at %v (%t)", start, delay, next, ok)
+			}
+			w.m.SetFaults(w.now, 0, 1, Faults{})
+			w.run(longest)
+			if w.fails[dials] == nil && !slices.Contains(w.links, dials) {
+				t.Fatalf("from %v, a way takes %v, and after a century nothing has come of a dial", start, delay)
+			}
+			w.check()
+		}
+	}
 }
 
 // Some messages are late, and those behind them on their link too.

@@ -41,7 +41,7 @@ type world struct {
 func newWorld(t failer, seed uint64, nodes int) *world {
 	t.Helper()
 	w := &world{
-		t: t, m: New(Options{Seed: seed, Start: began, DialTimeout: time.Second}), now: began,
+		t: t, m: New(Options{Seed: seed, DialTimeout: time.Second}), now: began,
 		peers: make(map[Link]Node), got: make(map[Link][][]byte), ended: make(map[Link]bool),
 		fails: make(map[Link]error), full: make(map[Link]bool), may: make(map[Link]int),
 	}
