@@ -209,10 +209,9 @@ func (n *Network) end(now time.Time, at Node, how Death) {
 	t.closed = true
 	n.open--
 	t.links.broadcast()
-	for handle, l := range n.links {
+	for _, l := range n.links {
 		if l.from == t {
-			delete(n.links, handle)
-			l.broadcast()
+			l.finish()
 		}
 	}
 }
@@ -270,14 +269,12 @@ func (n *Network) tell(ev Event) {
 		l.changed.broadcast()
 	case Failed:
 		l.err = ev.Err
-		delete(n.links, ev.Link)
-		l.broadcast()
+		l.finish()
 	case Arrived:
 		l.changed.broadcast()
 	case MaySend:
 		l.room.broadcast()
 	default:
-		delete(n.links, ev.Link)
-		l.broadcast()
+		l.finish()
 	}
 }

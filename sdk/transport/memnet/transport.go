@@ -158,6 +158,9 @@ type link struct {
 	err     error  // of the dialling
 	changed signal // it is made, has failed, has ended, or a message has arrived
 	room    signal // there may be room to send, or it has ended
+	over    bool   // it has ended; some that has arrived may be left
+	// leave ends the context of a Room that is asked; nil: none is.
+	leave context.CancelCauseFunc
 }
 
 // Peer implements transport.Link.
@@ -220,7 +223,7 @@ func (l *link) Receive(ctx context.Context, room transport.Room) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	memory, err := room(ctx, len(arrived))
+	memory, err := l.ask(ctx, room, len(arrived))
 	if err == nil && len(memory) != len(arrived) {
 		err = transport.Errorf(transport.ErrInvalid, "a room of %d bytes for a message of %d", len(memory), len(arrived))
 	}
@@ -242,6 +245,24 @@ func (l *link) Receive(ctx context.Context, room transport.Room) ([]byte, error)
 		return nil, err
 	}
 	return memory, nil
+}
+
+// ask asks for memory, in a context that ends with the link too.
+func (l *link) ask(ctx context.Context, room transport.Room, n int) ([]byte, error) {
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	l.setLeave(leave)
+	defer l.setLeave(nil)
+	return room(ctx, n)
+}
+
+func (l *link) setLeave(leave context.CancelCauseFunc) {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	l.leave = leave
+	if leave != nil && l.over {
+		leave(errClosed)
+	}
 }
 
 // await waits for the next message, and leaves it where it is.
@@ -277,13 +298,18 @@ func (l *link) Close() error {
 func (l *link) close() {
 	now := l.net.clock.Now()
 	l.net.machine.Close(now, l.handle)
-	delete(l.net.links, l.handle)
-	l.broadcast()
+	l.finish()
 	l.net.pump(now)
 }
 
-// broadcast wakes all who wait for the link. The caller holds the network's lock.
-func (l *link) broadcast() {
+// finish lets the network forget a link that has ended, and wakes all who wait for it. The
+// caller holds the network's lock.
+func (l *link) finish() {
+	delete(l.net.links, l.handle)
+	l.over = true
+	if l.leave != nil {
+		l.leave(errClosed)
+	}
 	l.changed.broadcast()
 	l.room.broadcast()
 }
