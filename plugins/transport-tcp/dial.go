@@ -76,8 +76,7 @@ func (t *Transport) dialFailed(ctx context.Context, endpoint string, err error) 
 	return transport.Errorf(own.Class, "dial %s: %s", endpoint, own.Message)
 }
 
-// connect makes a connection to one of a host's addresses. ErrRefused: every one of them
-// has answered that nobody listens.
+// connect makes a connection to a host.
 func connect(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -85,6 +84,12 @@ func connect(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return connectAny(ctx, addresses, port)
+}
+
+// connectAny makes a connection to one of a host's addresses. ErrRefused: every one of them
+// has answered that nobody listens.
+func connectAny(ctx context.Context, addresses []netip.Addr, port uint16) (net.Conn, error) {
 	refused := 0
 	var failed error
 	for i, address := range addresses {

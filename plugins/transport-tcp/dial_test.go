@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -36,14 +37,18 @@ func TestRefusedByAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoint := gone.Addr().String()
+	at := gone.Addr().(*net.TCPAddr).AddrPort()
 	gone.Close()
 	node := open(t, identity(1), map[string]any{"security": "plaintext"})
-	for _, host := range []string{"127.0.0.1", "localhost"} {
-		_, port, _ := net.SplitHostPort(endpoint)
-		_, err = node.Dial(t.Context(), transport.Target{Endpoint: net.JoinHostPort(host, port), Lane: transport.Data, NodeID: 2})
-		if !errors.Is(err, transport.ErrRefused) {
-			t.Errorf("%s: got %v", host, err)
+	_, err = node.Dial(t.Context(), transport.Target{Endpoint: at.String(), Lane: transport.Data, NodeID: 2})
+	if !errors.Is(err, transport.ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+	nowhere := netip.MustParseAddr("fe80::1%nowhere") // there is no such interface
+	for _, addresses := range [][]netip.Addr{{at.Addr(), nowhere}, {nowhere, at.Addr()}} {
+		_, err := connectAny(t.Context(), addresses, at.Port())
+		if err == nil || errors.Is(err, transport.ErrRefused) {
+			t.Errorf("%v: got %v", addresses, err)
 		}
 	}
 }

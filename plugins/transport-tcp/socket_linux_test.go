@@ -3,6 +3,9 @@ package transporttcp
 import (
 	"context"
 	"net"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -46,11 +49,38 @@ func TestSockets(t *testing.T) {
 					t.Errorf("%s: %s is %d, %v", name, what, on, err)
 				}
 			}
-			receive, _ := buffers()
-			size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
-			if err != nil || size > transport.LinkBytesMax/2 || receive && size < 64<<10 {
-				t.Errorf("%s: the receive buffer has %d bytes, %v", name, size, err)
+			receive, send := buffers()
+			for _, b := range []struct {
+				what   string
+				set    bool
+				option int
+				most   string // what the system permits to set
+			}{
+				{"receive", receive, unix.SO_RCVBUF, "/proc/sys/net/core/rmem_max"},
+				{"send", send, unix.SO_SNDBUF, "/proc/sys/net/core/wmem_max"},
+			} {
+				size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, b.option)
+				if err != nil || size > transport.LinkBytesMax/2 {
+					t.Errorf("%s: the %s buffer has %d bytes, %v", name, b.what, size, err)
+				}
+				if want := 2 * min(number(t, b.most), bufferBytesMax/2); b.set && size != want {
+					t.Errorf("%s: the %s buffer, which would grow too much, has %d bytes; want %d", name, b.what, size, want)
+				}
 			}
 		})
 	}
+}
+
+// number reads a file that holds one.
+func number(t *testing.T, file string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

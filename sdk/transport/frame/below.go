@@ -92,7 +92,8 @@ func (b *Below) hold() {
 	b.held = true
 }
 
-// release writes what waits. What a deadline does not let it write waits on.
+// release writes what waits. After an error it may have written a part: nothing can be
+// written any more.
 func (b *Below) release() error {
 	if b == nil {
 		return nil

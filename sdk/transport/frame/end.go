@@ -32,6 +32,7 @@ func encodeEnd(reason error) []byte {
 	} else if reason != nil {
 		sentence = reason.Error()
 	}
+	sentence = strings.ToValidUTF8(sentence, "\uFFFD")
 	for i := min(len(sentence), endBytesMax-1); len(sentence) >= endBytesMax; i-- {
 		if utf8.RuneStart(sentence[i]) {
 			sentence = sentence[:i]

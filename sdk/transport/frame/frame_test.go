@@ -223,39 +223,51 @@ func TestGivenUp(t *testing.T) {
 }
 
 // TestSendGivenUp: calls of Send whose context ends while nobody receives have sent their
-// message, or nothing of it, or have ended the link.
+// message, or nothing of it, or have ended the link: what arrives is a beginning of what
+// was sent, without those of the messages given up that were not.
 func TestSendGivenUp(t *testing.T) {
 	onEach(t, func(t *testing.T, near, far *Link) {
-		sent, alive := 0, true
-		for given := 0; given < 3 && alive; {
+		var sent [][]byte
+		var sure []bool // Send returned nil for it
+		send := func(ctx context.Context) error {
+			m := message(20<<10+len(sent)%7*(17<<10), byte(len(sent)))
+			err := near.Send(ctx, m)
+			sent, sure = append(sent, m), append(sure, err == nil)
+			return err
+		}
+		for given := 0; given < 3; {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			err := near.Send(ctx, message(30<<10, byte(sent)))
+			err := send(ctx)
 			cancel()
-			switch {
-			case err == nil:
-				sent++
-			case errors.Is(err, context.DeadlineExceeded):
+			if errors.Is(err, transport.ErrClosed) {
+				break
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
 				given++
-				sent++ // perhaps
-			case errors.Is(err, transport.ErrClosed):
-				alive = false
-			default:
+			} else if err != nil {
 				t.Fatalf("got %v", err)
 			}
 		}
-		select {
-		case <-near.closed:
-			alive = false // with a call that was given up
-		default:
-		}
-		closed := background(func() error { // what has been sent is to arrive first
-			if !alive {
-				return nil
+		const more = 5
+		rest := make(chan error, 1)
+		alive := near.ended() == nil
+		if alive { // and goes on
+			first := len(sent)
+			for range more {
+				sent, sure = append(sent, message(50<<10, byte(len(sent)))), append(sure, true)
 			}
-			err := near.Send(t.Context(), []byte("last"))
-			return errors.Join(err, near.Send(t.Context(), []byte("end")))
-		})
-		last := -1
+			tail := sent[first:]
+			go func() {
+				for _, m := range tail {
+					if err := near.Send(t.Context(), m); err != nil {
+						rest <- err
+						return
+					}
+				}
+				rest <- near.Send(t.Context())
+			}()
+		}
+		next := 0
 		for {
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			got, err := far.Receive(ctx, fresh)
@@ -266,25 +278,67 @@ func TestSendGivenUp(t *testing.T) {
 			if err != nil {
 				t.Fatalf("receive: %v", err)
 			}
-			if string(got) == "end" {
+			if len(got) == 0 {
 				break
 			}
-			if string(got) == "last" {
-				continue
+			for next < len(sent) && !sure[next] && !bytes.Equal(got, sent[next]) {
+				next++
 			}
-			tag := int(got[0])
-			if !bytes.Equal(got, message(30<<10, byte(tag))) {
-				t.Fatal("a message arrived otherwise than it was sent")
+			if next == len(sent) || !bytes.Equal(got, sent[next]) {
+				t.Fatalf("of %d messages, what arrives after %d is no message that may come now", len(sent), next)
 			}
-			if step := (tag - last) & 0xff; step == 0 {
-				t.Fatal("a message came twice")
-			}
-			last = tag
+			next++
 		}
-		if err := await(t, closed); err != nil && !errors.Is(err, transport.ErrClosed) {
+		for ; next < len(sent); next++ {
+			if sure[next] {
+				t.Fatalf("message %d was sent, and has not arrived, and the link went on", next)
+			}
+		}
+		if err := await(t, rest); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestSendGivenUpHalfWay: when a part of a message has gone, the call that was given up ends
+// the link at both ends, also where the rest of it lies below TLS.
+func TestSendGivenUpHalfWay(t *testing.T) {
+	for _, left := range []int{0, 1, 8 << 10, 100 << 10} {
+		a, b := sockets(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		stuck := &sticking{Conn: a, left: 1 << 20, stuck: cancel}
+		near, far := secured(t, stuck, b)
+		stuck.left = left
+		if err := near.Send(ctx, message(120<<10, 1)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%d: got %v", left, err)
+		}
+		if err := near.Send(t.Context(), []byte("x")); !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("%d: the link goes on with %v", left, err)
+		}
+		receiving, stop := context.WithTimeout(t.Context(), within)
+		if _, err := far.Receive(receiving, fresh); !errors.Is(err, transport.ErrClosed) {
+			t.Errorf("%d: got %v", left, err)
+		}
+		stop()
+		_, _ = near.Close(), far.Close()
+	}
+}
+
+// sticking is a connection that takes so many bytes more, and then waits until it is given
+// up.
+type sticking struct {
+	net.Conn
+	left  int
+	stuck func()
+}
+
+func (s *sticking) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b[:min(len(b), s.left)])
+	if s.left -= n; err == nil && n < len(b) {
+		s.stuck()
+		err = os.ErrDeadlineExceeded
+	}
+	return n, err
 }
 
 // TestContexts: the context of an earlier call never ends a later one.

@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -18,7 +19,7 @@ const lingerBytesMax = 64 << 10
 // connection permits.
 //
 // ErrOther: who answers is not whom the hello expects, which was told to it, or speaks no
-// frames. ErrInvalid: the hello cannot be said. What the other end says of its own is returned
+// frames. ErrRetry: it speaks other versions of them. ErrInvalid: the hello cannot be said. What the other end says of its own is returned
 // with its class. What goes wrong with the connection is returned as it says it.
 func Greet(conn net.Conn, h Hello) (Hello, error) {
 	b, err := h.encode()
@@ -60,13 +61,19 @@ func Decline(conn net.Conn, reason error) {
 }
 
 // Hear waits for the hello of the other end, and returns it. Its errors are those of
-// Greet.
+// Greet, and ErrRetry where the other end speaks other versions of frames only: it is told
+// so by Hear, and one of both may be upgraded.
 func Hear(conn net.Conn) (Hello, error) {
 	body, err := hear(conn, kindHello)
 	if err != nil {
 		return Hello{}, err
 	}
 	h, err := parseHello(body)
+	if errors.Is(err, errVersion) {
+		err = transport.Errorf(transport.ErrRetry, "%v", err)
+		Decline(conn, err)
+		return Hello{}, err
+	}
 	if err != nil {
 		return Hello{}, transport.Errorf(transport.ErrOther, "%v", err)
 	}

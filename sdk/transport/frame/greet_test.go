@@ -1,7 +1,10 @@
 package frame
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -58,16 +61,19 @@ func TestDecline(t *testing.T) {
 	}
 }
 
-// TestRefuse: the reason for which a hello is refused arrives, also where it was refused
-// before it was read.
+// TestRefuse: the reason for which a hello is refused arrives, and who refuses reads
+// what comes until the other end has hung up: otherwise its system might reset the
+// connection, and the reason be lost.
 func TestRefuse(t *testing.T) {
 	near, far := sockets(t)
 	_ = far.SetDeadline(time.Now().Add(within))
+	lingers := &lingering{TCPConn: far.(*net.TCPConn)}
 	done := background(func() error {
-		Refuse(far, transport.Errorf(transport.ErrDenied, "not you"))
+		Refuse(lingers, transport.Errorf(transport.ErrDenied, "not you"))
 		return far.Close()
 	})
-	_, err := Greet(near, Hello{Lane: transport.Control, ToNode: transport.AnyNode})
+	hello := Hello{Lane: transport.Control, ToNode: transport.AnyNode}
+	_, err := Greet(near, hello)
 	if !errors.Is(err, transport.ErrDenied) || !strings.Contains(err.Error(), "not you") {
 		t.Errorf("got %v", err)
 	}
@@ -75,6 +81,26 @@ func TestRefuse(t *testing.T) {
 	if err := await(t, done); err != nil {
 		t.Fatal(err)
 	}
+	if said, _ := hello.encode(); lingers.read != len(said) {
+		t.Errorf("of what came after the refusal %d bytes were read", lingers.read)
+	}
+}
+
+// lingering counts what is read.
+type lingering struct {
+	*net.TCPConn
+	read int
+}
+
+func (l *lingering) Read(b []byte) (int, error) {
+	n, err := l.TCPConn.Read(b)
+	l.read += n
+	return n, err
+}
+
+// WriteTo keeps io.Copy to Read.
+func (l *lingering) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{l})
 }
 
 func TestMeets(t *testing.T) {
@@ -99,15 +125,54 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// TestVersions: who speaks other versions only is told so.
+// TestVersions: what a later version adds is not looked at, and who speaks other versions
+// only is told so, with an error that may pass.
 func TestVersions(t *testing.T) {
-	for versions, ok := range map[[2]byte]bool{{1, 1}: true, {3, 1}: true, {3, 2}: false, {0, 0}: false} {
-		b := mustHello(t)
-		b[headerBytes+4], b[headerBytes+5] = versions[0], versions[1]
-		_, err := parseHello(b[headerBytes:])
-		if ok != (err == nil) || err != nil && !errors.Is(err, errVersion) {
-			t.Errorf("versions %v: got %v", versions, err)
-		}
+	fits := HelloBytesMax + headerBytes - len(mustHello(t))
+	for _, c := range []struct {
+		name        string
+		most, least byte
+		more        int
+		want        error
+	}{
+		{"no more", 2, 1, 0, nil},
+		{"more", 2, 1, 20, nil},
+		{"all that is read", 255, 0, fits, nil},
+		{"later only", 3, 2, 20, transport.ErrRetry},
+		{"later only, and long", 3, 2, fits, transport.ErrRetry},
+		{"earlier only", 0, 0, 0, transport.ErrRetry},
+		{"more than this version has", 1, 1, 20, transport.ErrOther},
+		{"too long", 2, 1, fits + 1, transport.ErrOther},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn := &scripted{in: bytes.NewReader(laterHello(t, c.most, c.least, c.more))}
+			h, err := Hear(conn)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if err == nil && (h.NodeID != 1 || h.ClusterID != "c" || h.ToNode != 2 || h.ToCluster != "") {
+				t.Errorf("heard %+v", h)
+			}
+			if c.want != transport.ErrRetry {
+				return
+			}
+			if _, err := Hear(&scripted{in: &conn.out}); !errors.Is(err, transport.ErrRetry) || !strings.Contains(err.Error(), "versions") {
+				t.Errorf("the other end is told %v", err)
+			}
+		})
+	}
+}
+
+// TestEndAnything: a reason may be made of whatever bytes.
+func TestEndAnything(t *testing.T) {
+	b := encodeEnd(transport.Errorf(transport.ErrDenied, "%s", strings.Repeat("\x80", 600)+"no"))
+	if got := parseEnd(b[headerBytes:]); len(b) > headerBytes+endBytesMax || !errors.Is(got, transport.ErrDenied) || !strings.HasSuffix(got.Message, "\uFFFDno") {
+		t.Errorf("got %v", got)
+	}
+	long := strings.Repeat("\x80x", 600)
+	b = encodeEnd(transport.Errorf(transport.ErrDenied, "%s", long))
+	if got := parseEnd(b[headerBytes:]); len(b) > headerBytes+endBytesMax || !errors.Is(got, transport.ErrDenied) || !strings.HasSuffix(got.Message, "x\uFFFDx\uFFFDx\uFFFDx") {
+		t.Errorf("got %v", got)
 	}
 }
 

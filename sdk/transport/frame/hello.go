@@ -16,6 +16,10 @@ import (
 //	+-------+----+----+----+----+-------+----------+---------+------+-------+---- ...
 //
 // magic, most and least stay as they are in all versions, and so does the header before them.
+// A version that has more to say says it behind cluster and to cluster, or in nil, and one
+// that does not know of it takes no notice: a hello whose most is later than Version may be
+// longer than it is here, up to HelloBytesMax. Who speaks other versions only is told so, with
+// an error that may pass when either end has been upgraded.
 //
 // most        the latest version of frames that the sender speaks
 // least       the oldest
@@ -27,7 +31,7 @@ const (
 	// ClusterBytesMax is the longest ID of a cluster.
 	ClusterBytesMax = 255
 	// HelloBytesMax is the most that is read of a peer before it has said who it is.
-	HelloBytesMax = helloFixedBytes + 2*ClusterBytesMax
+	HelloBytesMax = 4 << 10
 
 	magic = "brkd"
 	// Version is the version of frames that this package speaks. There is no other yet.
@@ -75,7 +79,7 @@ func (h Hello) encode() ([]byte, error) {
 	if len(h.ClusterID) > ClusterBytesMax || len(h.ToCluster) > ClusterBytesMax {
 		return nil, transport.Errorf(transport.ErrInvalid, "the ID of a cluster is longer than %d bytes", ClusterBytesMax)
 	}
-	b := make([]byte, headerBytes, headerBytes+HelloBytesMax)
+	b := make([]byte, headerBytes, headerBytes+helloFixedBytes+len(h.ClusterID)+len(h.ToCluster))
 	b = append(b, magic...)
 	b = append(b, Version, Version, byte(h.Lane), 0)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.NodeID))
@@ -93,20 +97,22 @@ func parseHello(b []byte) (Hello, error) {
 	if len(b) < len(magic)+2 || string(b[:len(magic)]) != magic {
 		return Hello{}, errHello
 	}
-	if most, least := b[4], b[5]; least > Version || most < Version {
+	most, least := b[4], b[5]
+	if least > Version || most < Version {
 		return Hello{}, fmt.Errorf("%w: %d to %d, and this node %d", errVersion, least, most, Version)
 	}
-	if len(b) < helloFixedBytes || b[7] != 0 {
+	later := most > Version // and may say more than is known here
+	if len(b) < helloFixedBytes || b[7] != 0 && !later {
 		return Hello{}, errHello
 	}
 	h := Hello{Lane: transport.Lane(b[6]), ToNode: int32(binary.BigEndian.Uint32(b[28:]))}
 	h.NodeID = int32(binary.BigEndian.Uint32(b[8:]))
 	copy(h.DirectoryID[:], b[12:28])
 	own, to := int(b[32]), int(b[33])
-	if b = b[helloFixedBytes:]; len(b) != own+to {
+	if b = b[helloFixedBytes:]; len(b) < own+to || len(b) > own+to && !later {
 		return Hello{}, errHello
 	}
-	h.ClusterID, h.ToCluster = string(b[:own]), string(b[own:])
+	h.ClusterID, h.ToCluster = string(b[:own]), string(b[own:own+to])
 	if h.Lane != transport.Control && h.Lane != transport.Data || h.NodeID < 0 || h.ToNode < transport.AnyNode {
 		return Hello{}, errHello
 	}

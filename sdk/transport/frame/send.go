@@ -81,8 +81,8 @@ func (s *sender) send(size int, message [][]byte) (inPart bool, err error) {
 }
 
 // sendGathered is send where the connection writes no vectors: in pieces of whole records,
-// large parts from where they lie. What is below TLS has then taken the message, or
-// keeps what it could not write of its end for the next call.
+// large parts from where they lie. What lies below TLS may have written any part of one that
+// failed.
 func (s *sender) sendGathered(message [][]byte) (inPart bool, err error) {
 	s.below.hold()
 	err = s.put(s.header[:])
@@ -98,7 +98,7 @@ func (s *sender) sendGathered(message [][]byte) (inPart bool, err error) {
 	if err != nil {
 		return true, err // after a write that failed, TLS can write no more
 	}
-	return s.below == nil, s.below.release()
+	return true, s.below.release()
 }
 
 // put writes a part, or keeps it for the next record.

@@ -157,6 +157,18 @@ func mustHello(t testing.TB) []byte {
 	return b
 }
 
+// laterHello is a hello of somebody who speaks these versions, and says more.
+func laterHello(t testing.TB, most, least byte, more int) []byte {
+	t.Helper()
+	b := append(mustHello(t), make([]byte, more)...)
+	b[headerBytes+4], b[headerBytes+5] = most, least
+	if most > Version {
+		b[headerBytes+7] = 1
+	}
+	seal(b, kindHello)
+	return b
+}
+
 // FuzzReceive: whatever arrives, in whatever pieces, a link ends or gives messages that
 // were in it, and asks for no room beyond the bound.
 func FuzzReceive(f *testing.F) {
@@ -186,10 +198,12 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzHello: whatever a peer says first is a hello that can be said again as it was, or
-// an error with a class or the connection's.
+// FuzzHello: whatever a peer says first is a hello that can be said again as it was, but for
+// what a later version adds, or an error with a class or the connection's.
 func FuzzHello(f *testing.F) {
 	f.Add(mustHello(f))
+	f.Add(laterHello(f, 2, 1, 0))
+	f.Add(laterHello(f, 3, 2, 100))
 	f.Add(encodeEnd(transport.Errorf(transport.ErrDenied, "no\nway")))
 	f.Add([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -206,7 +220,11 @@ func FuzzHello(f *testing.F) {
 		if err != nil {
 			t.Fatalf("a hello that was heard cannot be said: %v", err)
 		}
-		again[headerBytes+4], again[headerBytes+5] = b[headerBytes+4], b[headerBytes+5] // its versions
+		copy(again[headerBytes+4:headerBytes+6], b[headerBytes+4:]) // its versions
+		if b[headerBytes+4] > Version {
+			again[headerBytes+7] = b[headerBytes+7]
+			again = append(again, b[len(again):headerBytes+int(binary.BigEndian.Uint32(b))]...)
+		}
 		seal(again, kindHello)
 		if !bytes.Equal(again, b[:len(again)]) {
 			t.Fatalf("heard %x, and would say %x", b[:len(again)], again)
