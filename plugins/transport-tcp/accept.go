@@ -76,7 +76,7 @@ func (t *Transport) greet(s *stranger) (transport.Link, error) {
 		err = frame.Meets(t.identity, hello.To())
 	}
 	if err == nil {
-		err = t.takePlace(s)
+		err = t.takePlace(s, t.queue(hello.Lane))
 	}
 	if err != nil {
 		frame.Refuse(conn.Conn, err)
@@ -84,7 +84,7 @@ func (t *Transport) greet(s *stranger) (transport.Link, error) {
 	}
 	link, err := t.agree(conn, hello, proof)
 	if err != nil {
-		<-t.places
+		<-t.queue(hello.Lane).places
 		return nil, err
 	}
 	return link, nil
@@ -104,26 +104,26 @@ func (t *Transport) agree(conn *protected, hello frame.Hello, proof transport.Pr
 	return t.link(conn, transport.Peer{Identity: hello.Identity, Proof: proof}, hello.Lane)
 }
 
-// takePlace waits for a place among the links that are not accepted. Who may wait, or has
-// one, is a stranger no more.
-func (t *Transport) takePlace(s *stranger) error {
+// takePlace waits for a place among the links of a lane that are not accepted. Who may
+// wait, or has one, is a stranger no more.
+func (t *Transport) takePlace(s *stranger, q *queue) error {
 	select {
-	case t.places <- struct{}{}:
+	case q.places <- struct{}{}:
 		t.strangers.know(s)
 		return nil
 	default:
 	}
 	busy := transport.Errorf(transport.ErrRetry, "%d links wait to be accepted", acceptMax)
-	if t.waiters.Add(1) > waitersMax {
-		t.waiters.Add(-1)
+	if q.waiters.Add(1) > waitersMax {
+		q.waiters.Add(-1)
 		return busy
 	}
-	defer t.waiters.Add(-1)
+	defer q.waiters.Add(-1)
 	t.strangers.know(s)
 	wait := time.NewTimer(acceptWait)
 	defer wait.Stop()
 	select {
-	case t.places <- struct{}{}:
+	case q.places <- struct{}{}:
 		return nil
 	case <-wait.C:
 		return busy

@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	// acceptMax is how many links may be dialled to this node and not be accepted.
+	// acceptMax is how many links of each lane may be dialled to this node and not be
+	// accepted.
 	acceptMax = 64
-	// waitersMax is how many more may wait for a place among those, each for acceptWait.
+	// waitersMax is how many more of each lane may wait for a place among those, each for
+	// acceptWait.
 	waitersMax = 64
 	acceptWait = 3 * time.Second
 	// strangersMax is how many connections may have proved nothing yet.
@@ -44,16 +46,28 @@ type Transport struct {
 	close   context.CancelCauseFunc
 	work    sync.WaitGroup // its goroutines, and calls of Dial
 
-	places    chan struct{}       // of acceptMax: taken by links that are not accepted
-	links     chan transport.Link // of acceptMax: those
-	waiters   atomic.Int32        // that wait for a place
-	warned    atomic.Int64        // when, in nanoseconds
-	strangers *strangers          // connections that have proved nothing
-	ended     chan struct{}       // closed when nothing is left
+	control, data queue
+	links         chan transport.Link // that are not accepted; it has room for all places
+	warned        atomic.Int64        // when, in nanoseconds
+	strangers     *strangers          // connections that have proved nothing
+	ended         chan struct{}       // closed when nothing is left
 
 	mu     sync.Mutex
 	closed bool
 	open   map[*frame.Link]struct{}
+}
+
+// queue bounds the links of one lane that are not accepted.
+type queue struct {
+	places  chan struct{} // of acceptMax: taken by those
+	waiters atomic.Int32  // that wait for a place
+}
+
+func (t *Transport) queue(lane transport.Lane) *queue {
+	if lane == transport.Control {
+		return &t.control
+	}
+	return &t.data
 }
 
 // listen makes a transport that listens.
@@ -74,8 +88,9 @@ func listen(ctx context.Context, s settings, g guard, cfg transport.Config) (*Tr
 		log:       cfg.Logger,
 		listener:  listener,
 		endpoint:  s.endpoint(listener.Addr().String()),
-		places:    make(chan struct{}, acceptMax),
-		links:     make(chan transport.Link, acceptMax),
+		control:   queue{places: make(chan struct{}, acceptMax)},
+		data:      queue{places: make(chan struct{}, acceptMax)},
+		links:     make(chan transport.Link, 2*acceptMax),
 		strangers: newStrangers(strangersMax),
 		ended:     make(chan struct{}),
 		open:      make(map[*frame.Link]struct{}),
@@ -110,7 +125,7 @@ func (t *Transport) Accept(ctx context.Context) (transport.Link, error) {
 	}
 	select {
 	case link := <-t.links:
-		<-t.places
+		<-t.queue(link.Lane()).places
 		return link, nil
 	case <-t.closing.Done():
 		return nil, errClosed
