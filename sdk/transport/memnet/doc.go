@@ -29,8 +29,11 @@
 // network choose, the seed does: whether the end of a link overtakes what was sent before
 // it, and how much of what a dead host had sent is lost.
 //
-// Room is the one thing that is more certain than in real networks: a sender knows at once
-// that a message was received, also where the way back is cut.
+// A Network can also let messages come in two pieces (NetworkOptions.RestChance), so that
+// a Receive is given up in the middle of one.
+//
+// Room to send is the one thing that is more certain than in real networks: a sender knows
+// at once that a message was received, also where the way back is cut.
 //
 // # Invariants, and where they are tested
 //
@@ -44,6 +47,8 @@
 //   - Links to accept are bounded, and dials wait for a place: TestAcceptMax; for each lane
 //     by itself: TestLanesAreAcceptedApart.
 //   - An event allocates nothing but a message's own copy: TestEventsDoNotAllocate.
+//   - The context of a Room ends with its link: TestRoomEndsWithItsLink. A Receive that is
+//     given up in the middle of a message keeps its memory: TestReceiveInPieces.
 //   - A Network keeps the contract: package transporttest, whose tests run it. It leaves no
 //     timer when its transports are closed: TestNetworkEnds.
 package memnet

@@ -34,20 +34,29 @@ type NetworkOptions struct {
 	Clock Clock
 	// DialTimeout is when a dial that nobody answers fails. Zero: 10 s.
 	DialTimeout time.Duration
+	// RestChance is how likely a message comes in two pieces, as over a network that cuts
+	// them, and Rest is how long after the first the other comes. Room is asked before the
+	// first: a Receive whose context ends before the other leaves the memory with the
+	// link, and whoever uses it all the same finds its bytes overwritten, or the message.
+	RestChance float64
+	Rest       Range
 }
 
 // Network is a Machine that transports share, in the time of a clock: a provider of
 // transports for one process. Its methods may be called from many goroutines.
 //
-// It has a timer while something is under way that takes time, and no goroutine else.
+// It has a timer while something is under way that takes time, also for each Receive that
+// waits for the rest of a message, and no goroutine else.
 type Network struct {
-	clock Clock
+	clock      Clock
+	restChance float64
+	rest       Range
 
 	mu      sync.Mutex
 	machine *Machine
 	local   []*endpoint    // by Node; nil where none is open
 	open    int            // how many are
-	links   map[Link]*link // that are not known to have ended
+	links   map[Link]*link // that nobody has closed yet
 	names   int            // of endpoints that were chosen
 	stop    func() bool    // of the timer; nil: none is set
 	due     time.Time      // when it fires
@@ -63,9 +72,11 @@ func NewNetwork(opt NetworkOptions) *Network {
 		opt.Clock = system{}
 	}
 	return &Network{
-		clock:   opt.Clock,
-		machine: New(Options{Seed: opt.Seed, DialTimeout: opt.DialTimeout}),
-		links:   make(map[Link]*link),
+		clock:      opt.Clock,
+		restChance: opt.RestChance,
+		rest:       opt.Rest,
+		machine:    New(Options{Seed: opt.Seed, DialTimeout: opt.DialTimeout}),
+		links:      make(map[Link]*link),
 	}
 }
 
@@ -209,8 +220,9 @@ func (n *Network) end(now time.Time, at Node, how Death) {
 	t.closed = true
 	n.open--
 	t.links.broadcast()
-	for _, l := range n.links {
+	for handle, l := range n.links {
 		if l.from == t {
+			delete(n.links, handle)
 			l.finish()
 		}
 	}
@@ -269,6 +281,7 @@ func (n *Network) tell(ev Event) {
 		l.changed.broadcast()
 	case Failed:
 		l.err = ev.Err
+		delete(n.links, ev.Link)
 		l.finish()
 	case Arrived:
 		l.changed.broadcast()

@@ -3,6 +3,7 @@ package memnet
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
 )
@@ -136,6 +137,24 @@ func (n *Network) wait(ctx context.Context, s *signal) error {
 	}
 }
 
+// waitAtMost waits for a signal as wait does, and gives it itself after d.
+func (n *Network) waitAtMost(ctx context.Context, s *signal, d time.Duration) error {
+	n.timers++
+	stop := n.clock.AfterFunc(d, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		s.broadcast()
+		n.timers--
+		n.quiet.broadcast()
+	})
+	err := n.wait(ctx, s)
+	if stop() {
+		n.timers--
+		n.quiet.broadcast()
+	}
+	return err
+}
+
 // link makes the link of a handle known to the network. The caller holds the lock.
 func (t *endpoint) link(handle Link) *link {
 	l := &link{net: t.net, from: t, handle: handle, sending: make(chan struct{}, 1), receiving: make(chan struct{}, 1)}
@@ -152,6 +171,7 @@ type link struct {
 	peer   transport.Peer
 	// sending and receiving hold one value each while a call does so.
 	sending, receiving chan struct{}
+	part               part
 
 	// The network's lock guards these.
 	made    bool
@@ -210,82 +230,6 @@ func (l *link) awaitRoom(ctx context.Context, size int) error {
 	}
 }
 
-// Receive implements transport.Link.
-func (l *link) Receive(ctx context.Context, room transport.Room) ([]byte, error) {
-	if room == nil {
-		return nil, transport.Errorf(transport.ErrInvalid, "a message needs a room")
-	}
-	if err := enter(ctx, l.receiving); err != nil {
-		return nil, err
-	}
-	defer func() { <-l.receiving }()
-	arrived, err := l.await(ctx)
-	if err != nil {
-		return nil, err
-	}
-	memory, err := l.ask(ctx, room, len(arrived))
-	if err == nil && len(memory) != len(arrived) {
-		err = transport.Errorf(transport.ErrInvalid, "a room of %d bytes for a message of %d", len(memory), len(arrived))
-	}
-	if err != nil {
-		_ = l.Close()
-		return nil, err
-	}
-	copy(memory, arrived)
-	n := l.net
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	now := n.clock.Now()
-	_, ok, err := n.machine.Receive(now, l.handle)
-	n.pump(now)
-	if !ok && err == nil {
-		err = errClosed
-	}
-	if err != nil {
-		return nil, err
-	}
-	return memory, nil
-}
-
-// ask asks for memory, in a context that ends with the link too.
-func (l *link) ask(ctx context.Context, room transport.Room, n int) ([]byte, error) {
-	ctx, leave := context.WithCancelCause(ctx)
-	defer leave(nil)
-	l.setLeave(leave)
-	defer l.setLeave(nil)
-	return room(ctx, n)
-}
-
-func (l *link) setLeave(leave context.CancelCauseFunc) {
-	l.net.mu.Lock()
-	defer l.net.mu.Unlock()
-	l.leave = leave
-	if leave != nil && l.over {
-		leave(errClosed)
-	}
-}
-
-// await waits for the next message, and leaves it where it is.
-func (l *link) await(ctx context.Context) ([]byte, error) {
-	n := l.net
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for {
-		arrived, ok, err := n.machine.Peek(l.handle)
-		switch {
-		case err != nil:
-			return nil, err
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case ok:
-			return arrived, nil
-		}
-		if err := n.wait(ctx, &l.changed); err != nil {
-			return nil, err
-		}
-	}
-}
-
 // Close implements transport.Link.
 func (l *link) Close() error {
 	l.net.mu.Lock()
@@ -298,14 +242,13 @@ func (l *link) Close() error {
 func (l *link) close() {
 	now := l.net.clock.Now()
 	l.net.machine.Close(now, l.handle)
+	delete(l.net.links, l.handle)
 	l.finish()
 	l.net.pump(now)
 }
 
-// finish lets the network forget a link that has ended, and wakes all who wait for it. The
-// caller holds the network's lock.
+// finish wakes all who wait for a link that has ended. The caller holds the network's lock.
 func (l *link) finish() {
-	delete(l.net.links, l.handle)
 	l.over = true
 	if l.leave != nil {
 		l.leave(errClosed)
