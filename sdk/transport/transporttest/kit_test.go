@@ -21,8 +21,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// memory is the memory network, whose nodes have a secret.
-func memory() transporttest.Target { return on(memnet.NewNetwork(memnet.NetworkOptions{Seed: 1})) }
+// memory is the memory network, whose nodes have a secret. Half of its messages come in pieces,
+// so that a Receive may be given up in the middle of them.
+func memory() transporttest.Target {
+	return on(memnet.NewNetwork(memnet.NetworkOptions{Seed: 1, RestChance: 0.5}))
+}
 
 // on is a target on the network.
 func on(network *memnet.Network) transporttest.Target {
