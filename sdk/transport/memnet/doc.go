@@ -49,6 +49,7 @@
 //   - An event allocates nothing but a message's own copy: TestEventsDoNotAllocate.
 //   - The context of a Room ends with its link: TestRoomEndsWithItsLink. A Receive that is
 //     given up in the middle of a message keeps its memory: TestReceiveInPieces.
+//   - Endpoints that were chosen are used again, not at once: TestChosenEndpoints.
 //   - A Network keeps the contract: package transporttest, whose tests run it. It leaves no
 //     timer when its transports are closed: TestNetworkEnds.
 package memnet

@@ -178,6 +178,18 @@ func (m *Machine) Stop(now time.Time, id Node, how Death) {
 	m.revive(id)
 }
 
+// idle says whether a node is down and nothing is left of it, neither under way nor at its
+// peers.
+func (m *Machine) idle(id Node) bool { return !m.nodes[id].up && m.nodes[id].first < 0 }
+
+// renew makes the ways to and from an idle node as those of a new one.
+func (m *Machine) renew(id Node) {
+	for other := range m.ways {
+		m.ways[id][other], m.ways[other][id] = way{}, way{}
+	}
+	m.nodes[id].paused = false
+}
+
 // Up says whether a process runs at a node.
 func (m *Machine) Up(id Node) bool { return m.nodes[id].up }
 

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
 )
+
+// chosenMax is how many endpoints that were chosen for nodes that have ended stay unused.
+const chosenMax = 64
 
 // Clock tells a Network the time, and wakes it. Its methods may be called concurrently.
 type Clock interface {
@@ -57,7 +61,7 @@ type Network struct {
 	local   []*endpoint    // by Node; nil where none is open
 	open    int            // how many are
 	links   map[Link]*link // that nobody has closed yet
-	names   int            // of endpoints that were chosen
+	chosen  []Node         // whose endpoints were, in the order in which they were opened last
 	stop    func() bool    // of the timer; nil: none is set
 	due     time.Time      // when it fires
 	timers  int            // that are set or running
@@ -108,7 +112,9 @@ func (n *Network) Info() transport.Info {
 	}
 }
 
-// Open implements transport.Provider.
+// Open implements transport.Provider. An endpoint that was chosen, for want of one in the
+// settings, is one day another node's, once the transport has ended: then its faults are
+// forgotten.
 func (n *Network) Open(_ context.Context, cfg transport.Config) (transport.Transport, error) {
 	var s settings
 	if len(bytes.TrimSpace(cfg.Settings)) > 0 {
@@ -140,10 +146,8 @@ func (n *Network) Open(_ context.Context, cfg transport.Config) (transport.Trans
 
 // place finds or makes the node of an endpoint, and a free one where it is empty.
 func (n *Network) place(name string) (Node, error) {
-	for chosen := name == ""; chosen; {
-		n.names++
-		name = fmt.Sprintf("memory-%d", n.names)
-		_, chosen = n.machine.NodeAt(name)
+	if name == "" {
+		return n.choose()
 	}
 	if id, found := n.machine.NodeAt(name); found {
 		return id, nil
@@ -154,6 +158,39 @@ func (n *Network) place(name string) (Node, error) {
 	}
 	n.local = append(n.local, nil)
 	return id, nil
+}
+
+// choose gives a node with an endpoint that nobody uses. It is one that was used before
+// when there are many that are free, and then that which was longest not begun, so that
+// who dials somebody who is gone does not soon find another there.
+func (n *Network) choose() (Node, error) {
+	oldest, free := 0, 0
+	for i, id := range n.chosen {
+		if !n.machine.idle(id) {
+			continue
+		}
+		if free == 0 {
+			oldest = i
+		}
+		free++
+	}
+	if free >= chosenMax {
+		id := n.chosen[oldest]
+		n.chosen = append(slices.Delete(n.chosen, oldest, oldest+1), id)
+		n.machine.renew(id)
+		return id, nil
+	}
+	for i := len(n.chosen) + 1; ; i++ {
+		name := fmt.Sprintf("memory-%d", i)
+		if _, taken := n.machine.NodeAt(name); taken {
+			continue
+		}
+		id, err := n.place(name)
+		if err == nil {
+			n.chosen = append(n.chosen, id)
+		}
+		return id, err
+	}
 }
 
 // Kill ends the transport that is open at an endpoint, if any, without a call of its
