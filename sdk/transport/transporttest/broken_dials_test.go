@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,19 @@ func brokenDials() []broken {
 			}
 		}},
 		{name: "unaccepted links have no bound", caughtBy: "dial-unaccepted", says: "links were dialled", fault: hoarding},
+		{name: "lanes share the bound of unaccepted links", caughtBy: "dial-unaccepted", says: "dial for another lane", fault: func() fault {
+			var full atomic.Bool
+			return fault{dial: func(ctx context.Context, n *brokenNode, to transport.Target) (transport.Link, error) {
+				if full.Load() && to.Lane == transport.Control {
+					return nil, transport.Errorf(transport.ErrRetry, "too many links are not accepted")
+				}
+				l, err := n.Transport.Dial(ctx, to)
+				if err != nil {
+					full.Store(true)
+				}
+				return l, err
+			}}
+		}},
 		{name: "who waits to dial is invalid", caughtBy: "dial-unaccepted", says: "links unaccepted", fault: dialling(nil, instead(transport.ErrRetry, transport.ErrInvalid))},
 		{name: "who waits to dial is refused", caughtBy: "kill-busy", says: "nobody accepts links", fault: dialling(nil, instead(transport.ErrRetry, transport.ErrRefused))},
 		{name: "nobody is closed", caughtBy: "dial-nobody", says: "want class", fault: dialling(nil, instead(transport.ErrRefused, transport.ErrClosed))},
@@ -182,6 +196,14 @@ func brokenTargets() []broken {
 		{name: "who has no cluster is denied", caughtBy: "no-cluster", says: "denied", fault: func() fault {
 			return fault{dial: func(ctx context.Context, n *brokenNode, to transport.Target) (transport.Link, error) {
 				if n.id.ClusterID == "" {
+					return nil, transport.Errorf(transport.ErrDenied, "a stranger")
+				}
+				return n.Transport.Dial(ctx, to)
+			}}
+		}},
+		{name: "who is of another cluster is denied", caughtBy: "no-cluster", says: "a node of another cluster dials any", fault: func() fault {
+			return fault{dial: func(ctx context.Context, n *brokenNode, to transport.Target) (transport.Link, error) {
+				if strings.HasSuffix(n.id.ClusterID, "2") {
 					return nil, transport.Errorf(transport.ErrDenied, "a stranger")
 				}
 				return n.Transport.Dial(ctx, to)

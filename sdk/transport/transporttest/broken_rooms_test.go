@@ -114,6 +114,11 @@ func brokenRooms() []broken {
 				})
 			}}
 		}},
+		{name: "room waits for what has ended", caughtBy: "room-closed", says: "has not returned", fault: func() fault {
+			return fault{receive: func(ctx context.Context, l *brokenLink, room transport.Room) ([]byte, error) {
+				return l.Link.Receive(ctx, func(_ context.Context, n int) ([]byte, error) { return room(ctx, n) })
+			}}
+		}},
 		{name: "too small a room is a panic", caughtBy: "room-wrong", says: "panic", fault: func() fault {
 			return fault{receive: func(ctx context.Context, l *brokenLink, room transport.Room) ([]byte, error) {
 				return l.Link.Receive(ctx, func(ctx context.Context, n int) ([]byte, error) {

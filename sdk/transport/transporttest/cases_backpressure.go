@@ -72,8 +72,8 @@ func sendWaits(e *env) {
 		for _, way := range p.ways() {
 			f := e.flood(way[0], size, 2*transport.LinkBytesMax/size+2)
 			f.stalls()
-			if least := 64 << 10; size < least && f.bytes() < least {
-				f.e.failf(saidTaken, "%d bytes are under way, nobody receives, and Send waits already", f.bytes())
+			if least := 64 << 10; size < least && !f.until(func() bool { return f.bytes() >= least }) {
+				e.failf(saidLeast, "%d bytes are under way, nobody receives, and Send waits already", f.bytes())
 			}
 			f.drain(way[1])
 		}
@@ -87,10 +87,8 @@ func sendWaitsLarge(e *env) {
 	p := e.pair()
 	for _, way := range p.ways() {
 		f := e.flood(way[0], size, count)
-		f.waits(4 * moment)
-		if f.taken.Load() > 0 { // the first may be; then nothing
-			f.waits(4 * moment)
-		}
+		f.until(func() bool { return f.taken.Load() > 0 || !f.waits(4*moment) }) // it may be
+		f.waits(8 * moment)
 		if n := f.taken.Load(); n > 1 {
 			e.failf(saidMemory, "%d messages of %d bytes were sent, nobody receives, and Send has not waited", n, size)
 		}

@@ -196,7 +196,7 @@ func contextReceiveLarge(e *env) {
 			e.failf(saidNothing, "a Receive was given up in the middle of a message: %s", wrong)
 		}
 		if asked != 1 {
-			e.failf(saidRoomOnce, "a Receive was given up in the middle of a message, and room was asked %d times for it", asked)
+			e.failf(saidStaysGiven, "a Receive was given up in the middle of a message, and room was asked %d times for it", asked)
 		}
 		e.must(saidTaken, sent.wait(saidTaken), sent.act)
 	}

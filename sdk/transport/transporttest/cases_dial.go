@@ -93,6 +93,8 @@ func dialUnaccepted(e *env) {
 	}
 	before.passes(1)
 	join(b, a, transport.Data).passes(2)
+	control, err := a.tryDial(b.target(transport.Control))
+	e.must(saidLaneBound, err, "dial for another lane than that of the links that nobody accepts")
 
 	cause := errors.New("somebody else is leader now")
 	ctx, cancel := context.WithCancelCause(e.ctx)
@@ -105,10 +107,11 @@ func dialUnaccepted(e *env) {
 		}
 	}
 
-	for range links { // accepting them makes room
+	for range len(links) + 1 { // accepting them makes room
 		b.accept()
 	}
 	e.acceptOf(a, b)
+	e.closes(control)
 }
 
 // dialBriefly dials with the patience for a dial that nobody will accept.

@@ -107,13 +107,15 @@ func endFull(e *env) {
 			f.stalls()
 		}
 		e.closes(p.ways()[round][0])
+		for i, way := range p.ways() {
+			e.receivesBeginning(way[1], 0, 256<<10, floods[i].count)
+		}
 		for _, f := range floods {
 			if err := f.wait(saidFinds); !errors.Is(err, transport.ErrClosed) {
 				e.failf(saidFinds, "a link was closed, and a Send that waited gives %v", err)
 			}
 		}
-		for i, way := range p.ways() {
-			e.receivesBeginning(way[1], 0, 256<<10, int(floods[i].taken.Load())+1)
+		for _, way := range p.ways() {
 			e.ended(way[1], "a link that was closed")
 		}
 		join(a, b, transport.Data).passes(1)

@@ -97,11 +97,11 @@ func killFull(e *env) {
 		f.stalls()
 	}
 	b.kill()
+	e.receivesBeginning(p.dialled, 0, 100_000, dead[0].count)
+	e.receivesBeginning(back.accepted, 0, 1<<20, dead[1].count)
 	for _, f := range floods {
 		e.wantClass(saidResets, f.wait(saidResets), "a Send that waits when the peer's process has ended", transport.ErrClosed)
 	}
-	e.receivesBeginning(p.dialled, 0, 100_000, int(dead[0].taken.Load())+1)
-	e.receivesBeginning(back.accepted, 0, 1<<20, int(dead[1].taken.Load())+1)
 	e.ended(p.dialled, "a link whose peer's process has ended")
 	other.passes(1)
 }

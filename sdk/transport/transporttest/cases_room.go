@@ -16,6 +16,7 @@ func roomCases() []Case {
 		{Name: "room-error", About: "an error of room is returned and ends the link, and no other", run: roomError},
 		{Name: "room-waits", About: "a room that waits holds up its link alone", run: roomWaits},
 		{Name: "room-ends", About: "room is told that the context of its Receive has ended", run: roomEnds},
+		{Name: "room-closed", About: "room is told that its link was closed, or has ended", run: roomClosed},
 		{Name: "room-wrong", About: "a room that gives the wrong length, or none, does no harm", run: roomWrong},
 	}
 }
@@ -203,6 +204,29 @@ func roomEnds(e *env) {
 		e.wantClass(saidRoomError, err, "receive after the context of a room has ended", transport.ErrClosed)
 	}
 	e.findsEnd(p.dialled, "a link that an error of its peer's room has ended")
+}
+
+func roomClosed(e *env) {
+	a, b := e.node(1), e.node(2)
+	for round, who := range []string{"the receiver", "the sender"} {
+		p := join(a, b, transport.Data)
+		e.sendTag(p.dialled, 1, 1000)
+		asked := make(chan int, 1)
+		received := e.start("Receive, whose room waits", func() error {
+			_, err := p.accepted.Receive(e.ctx, func(ctx context.Context, n int) ([]byte, error) {
+				asked <- n
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			})
+			return err
+		})
+		e.asked(asked)
+		e.closes([]transport.Link{p.accepted, p.dialled}[round])
+		if err := received.wait(saidRoomEnds); err == nil {
+			e.failf(saidRoomError, "%s closes a link, and a Receive whose room waited gives no error", who)
+		}
+		e.findsEnd(p.accepted, "a link that was closed while a room waited")
+	}
 }
 
 func roomWrong(e *env) {

@@ -120,6 +120,13 @@ func noCluster(e *env) {
 			p.passes(1)
 		}
 	}
+	// Who is of another cluster is told of it, and the broker sees to the rest.
+	foreign := e.open(e.target.Open, identity("transporttest-cluster-2", 4))
+	link, err := foreign.tryDial(transport.Target{Endpoint: member.Endpoint(), Lane: transport.Control, NodeID: transport.AnyNode})
+	e.must(saidAnyCluster, err, "a node of another cluster dials any")
+	q := pair{e: e, dialled: link, accepted: member.accept()}
+	e.wantPeer(saidAnyCluster, q.dialled, member.id, transport.Control)
+	e.wantPeer(saidAnyCluster, q.accepted, foreign.id, transport.Control)
 	// A node that joins knows of which cluster the one is that it dials.
 	p := pair{e: e, dialled: fresh.dial(member.target(transport.Data)), accepted: member.accept()}
 	p.passes(1)

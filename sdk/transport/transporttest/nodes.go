@@ -199,14 +199,11 @@ func (e *env) ended(link transport.Link, whose string) {
 	}
 }
 
-// findsEnd waits until Send finds the link ended, and then sees that it stays so.
+// findsEnd receives until the link has ended, and then sees that it stays so.
 func (e *env) findsEnd(link transport.Link, whose string) {
-	ctx, cancel := e.within()
-	defer cancel()
 	for {
-		err := link.Send(ctx, message(1, 10))
-		if err != nil {
-			e.wantClass(saidFinds, err, "send on "+whose, transport.ErrClosed)
+		if _, err := e.tryReceive(link); err != nil {
+			e.wantClass(saidFinds, err, "receive on "+whose, transport.ErrClosed)
 			break
 		}
 	}
