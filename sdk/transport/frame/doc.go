@@ -18,7 +18,8 @@
 //
 // A link ends with its connection. An end that closes it says so if it can (an end
 // frame, with the reason where something was wrong), for the sake of who reads the logs: the
-// end of the stream says the same.
+// end of the stream says the same. An end whose connection fails when it sends shuts it in
+// both directions, and still receives what has arrived.
 //
 // # What is under way
 //

@@ -12,6 +12,8 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,6 +343,73 @@ func (s *sticking) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// TestSendFailed: an error of the connection in one direction ends the link in both, at
+// both ends, while what had arrived is received where the connection can be shut.
+func TestSendFailed(t *testing.T) {
+	for name, wrap := range map[string]func(*refusing) net.Conn{
+		"shut":   func(r *refusing) net.Conn { return shutting{r} },
+		"closed": func(r *refusing) net.Conn { return r },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := sockets(t)
+			bad := &refusing{Conn: a}
+			near, far := secured(t, wrap(bad), b)
+			t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+			waiting := make(chan error, 1)
+			if name == "shut" { // both arrive together: they go in one segment
+				far.opt.Below.hold()
+				_, err := far.conn.Write(stream(t, false, []byte("first"), message(30<<10, 1)))
+				if err := errors.Join(err, far.opt.Below.release()); err != nil {
+					t.Fatal(err)
+				}
+				if got := receive(t, near); string(got) != "first" {
+					t.Fatalf("got %q", got)
+				}
+			}
+			if name == "closed" {
+				go func() { _, err := near.Receive(t.Context(), fresh); waiting <- err }()
+			}
+			bad.refuses.Store(true)
+			for range 2 {
+				if err := near.Send(t.Context(), []byte("x")); !errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), "no buffers") {
+					t.Fatalf("got %v", err)
+				}
+			}
+			if name == "shut" {
+				if got := receive(t, near); !bytes.Equal(got, message(30<<10, 1)) {
+					t.Fatalf("got %d bytes", len(got))
+				}
+				go func() { _, err := near.Receive(t.Context(), fresh); waiting <- err }()
+			}
+			there := background(func() error { _, err := far.Receive(t.Context(), fresh); return err })
+			for _, err := range []error{await(t, waiting), await(t, there)} {
+				if !errors.Is(err, transport.ErrClosed) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// refusing is a connection on which nothing can be written.
+type refusing struct {
+	net.Conn
+	refuses atomic.Bool
+}
+
+func (r *refusing) Write(b []byte) (int, error) {
+	if r.refuses.Load() {
+		return 0, errors.New("no buffers")
+	}
+	return r.Conn.Write(b)
+}
+
+// shutting can be shut, as a socket.
+type shutting struct{ *refusing }
+
+func (s shutting) CloseRead() error  { return s.Conn.(*net.TCPConn).CloseRead() }
+func (s shutting) CloseWrite() error { return s.Conn.(*net.TCPConn).CloseWrite() }
+
 // TestContexts: the context of an earlier call never ends a later one.
 func TestContexts(t *testing.T) {
 	onEach(t, func(t *testing.T, near, far *Link) {
@@ -399,6 +468,9 @@ func TestArrivedBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = near.Close()
+	for err := error(nil); err == nil; { // until the reset has come
+		err = far.Send(t.Context(), nil)
+	}
 	for i := range 3 {
 		if got := receive(t, far); !bytes.Equal(got, message(1000, byte(i))) {
 			t.Fatal("a message arrived otherwise than it was sent")

@@ -42,7 +42,8 @@ type Link struct {
 
 	closed chan struct{}
 	mu     sync.Mutex
-	reason error // why the link has ended: set before closed is closed
+	reason error // why the link has ended, or has begun to: set before closed is closed
+	done   bool  // closed is closed
 
 	sender   sender
 	receiver receiver
@@ -93,13 +94,8 @@ func (l *Link) Send(ctx context.Context, message ...[]byte) error {
 }
 
 func (l *Link) sendInTurn(ctx context.Context, size int, message [][]byte) error {
-	select {
-	case <-l.closed:
-		return l.ended()
-	default:
-	}
-	if l.sender.failed != nil {
-		return l.sender.failed
+	if err := l.ended(); err != nil {
+		return err
 	}
 	l.out.begin(ctx)
 	written, err := l.sender.send(size, message)
@@ -114,16 +110,29 @@ func (l *Link) sendInTurn(ctx context.Context, size int, message [][]byte) error
 	return context.Cause(ctx) // deadlines are those of contexts
 }
 
-// sendFailed says why nothing can be sent any more. What has arrived can still be
-// received, so that the connection stays open for that.
+// sendFailed ends the link in both directions, whatever it was that failed: the peer finds
+// the end of the stream. What has arrived can still be received, where the connection can be
+// shut and be read: then it is closed when that is at its end, or when the link is.
 func (l *Link) sendFailed(err error) error {
-	select {
-	case <-l.closed:
-		return l.ended()
-	default:
+	reason := transport.Errorf(transport.ErrClosed, "the link has ended: %v", err)
+	l.mu.Lock()
+	if l.reason == nil {
+		l.reason = reason
 	}
-	l.sender.failed = transport.Errorf(transport.ErrClosed, "the link has ended: %v", err)
-	return l.sender.failed
+	l.mu.Unlock()
+	raw := l.conn
+	if l.opt.Below != nil {
+		raw = l.opt.Below.Conn
+	}
+	if both, ok := raw.(interface {
+		CloseRead() error
+		CloseWrite() error
+	}); ok {
+		_, _ = both.CloseWrite(), both.CloseRead() // they fail where the connection has ended already
+	} else {
+		l.end(reason)
+	}
+	return l.ended()
 }
 
 // Receive implements transport.Link. Large messages go from the connection into the memory
@@ -195,12 +204,7 @@ func (l *Link) say(reason error) {
 	default:
 		return
 	}
-	select {
-	case <-l.closed:
-		return
-	default:
-	}
-	if l.sender.failed != nil {
+	if l.ended() != nil {
 		return
 	}
 	l.out.close()
@@ -212,11 +216,14 @@ func (l *Link) say(reason error) {
 // end closes the connection. The first reason counts.
 func (l *Link) end(reason error) {
 	l.mu.Lock()
-	if l.reason != nil {
+	if l.done {
 		l.mu.Unlock()
 		return
 	}
-	l.reason = reason
+	if l.reason == nil {
+		l.reason = reason
+	}
+	l.done = true
 	close(l.closed)
 	l.mu.Unlock()
 	l.in.close()
@@ -236,7 +243,7 @@ func (l *Link) raw() net.Conn {
 	return l.conn
 }
 
-// ended returns why the link has ended, which it has.
+// ended returns why the link has ended, or nil.
 func (l *Link) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,8 +21,7 @@ const (
 
 // sender writes frames to a connection. All but turn is for who has the turn.
 type sender struct {
-	turn   chan struct{} // a place for one
-	failed error         // why nothing can be sent any more
+	turn chan struct{} // a place for one
 
 	conn   net.Conn
 	sum    bool
