@@ -27,7 +27,7 @@
 //
 // Connections that have proved nothing are bounded in number (strangersMax; the oldest
 // goes for a new one, so that nobody who is slow keeps peers out), in time (helloTimeout) and
-// each to strangerBytesMax. Links that nobody accepts are bounded by acceptMax.
+// each to strangerBytesMax. Links that nobody accepts are bounded by acceptMax for each lane.
 //
 // What is under way on a link lies in the buffers of its two sockets. Where the system lets
 // those grow beyond half of transport.LinkBytesMax, they are set to that, or to what

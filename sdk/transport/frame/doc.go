@@ -4,7 +4,7 @@
 //
 // It owns: the layout of frames and of the two hellos, how they are written and read, how
 // a link ends, and how contexts end calls. It never dials, listens, resolves, proves who
-// a peer is, or logs, has no goroutine of its own, and needs the standard library alone.
+// a peer is, or logs, has no goroutine but while a Room waits, and needs the standard library alone.
 //
 // # A link from its beginning to its end
 //

@@ -508,6 +508,46 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestRoomEnds: the context of a Room that waits ends when either end closes the link, and
+// a Room that gives memory all the same loses nothing of what has arrived.
+func TestRoomEnds(t *testing.T) {
+	for _, here := range []bool{true, false} {
+		onEach(t, func(t *testing.T, near, far *Link) {
+			want := [][]byte{message(1000, 1), message(1000, 2)}
+			sent := background(func() error {
+				return errors.Join(near.Send(t.Context(), want[0]), near.Send(t.Context(), want[1]))
+			})
+			asked := make(chan struct{})
+			received := make(chan []byte, 1)
+			failed := background(func() error {
+				m, err := far.Receive(t.Context(), func(ctx context.Context, n int) ([]byte, error) {
+					close(asked)
+					<-ctx.Done()
+					return make([]byte, n), nil
+				})
+				received <- m
+				return err
+			})
+			<-asked
+			if err := await(t, sent); err != nil {
+				t.Fatal(err)
+			}
+			if here {
+				_ = far.Close()
+				_ = await(t, failed)
+				return
+			}
+			_ = near.Close()
+			if err := await(t, failed); err != nil || !bytes.Equal(<-received, want[0]) || !bytes.Equal(receive(t, far), want[1]) {
+				t.Fatalf("got %v", err)
+			}
+			if _, err := far.Receive(t.Context(), fresh); !errors.Is(err, transport.ErrClosed) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
 // TestTwoReceivers: a second call at one time is refused, and harms nothing.
 func TestTwoReceivers(t *testing.T) {
 	near, far := carriers[0].ends(t)

@@ -153,7 +153,7 @@ func TestVersions(t *testing.T) {
 			if err == nil && (h.NodeID != 1 || h.ClusterID != "c" || h.ToNode != 2 || h.ToCluster != "") {
 				t.Errorf("heard %+v", h)
 			}
-			if c.want != transport.ErrRetry {
+			if !errors.Is(c.want, transport.ErrRetry) {
 				return
 			}
 			if _, err := Hear(&scripted{in: &conn.out}); !errors.Is(err, transport.ErrRetry) || !strings.Contains(err.Error(), "versions") {

@@ -39,6 +39,8 @@ type Link struct {
 	opt  Options
 	in   watch
 	out  watch
+	// ahead is for Rooms that wait.
+	ahead ahead
 
 	closed chan struct{}
 	mu     sync.Mutex
@@ -59,6 +61,7 @@ func New(conn net.Conn, opt Options) *Link {
 	l.sender = newSender(conn, opt)
 	opt.Below.unbound()
 	l.receiver = newReceiver(conn)
+	l.ahead.link = l
 	return l
 }
 
@@ -151,7 +154,7 @@ func (l *Link) Receive(ctx context.Context, room transport.Room) ([]byte, error)
 		return nil, context.Cause(ctx)
 	}
 	l.in.begin(ctx)
-	message, err := l.receiver.receive(ctx, room)
+	message, err := l.receiver.receive(ctx, room, &l.ahead)
 	switch {
 	case err == nil:
 		return message, nil
@@ -228,6 +231,7 @@ func (l *Link) end(reason error) {
 	l.mu.Unlock()
 	l.in.close()
 	l.out.close()
+	l.ahead.close()
 	_ = l.raw().Close() // what has not been sent is lost, as it may be
 	if l.opt.Ended != nil {
 		l.opt.Ended()

@@ -33,6 +33,9 @@ type receiver struct {
 	buf  []byte // of readBytes; what is in from:to has been read and not used
 	from int
 	to   int
+	// failed is what the connection has said when it was read ahead: what is in the buffer
+	// comes before it.
+	failed error
 
 	head header // of the frame that is read now
 	open bool   // head is valid
@@ -46,7 +49,7 @@ func newReceiver(conn net.Conn) receiver {
 }
 
 // receive reads the next message. After errDeadline it can be called again, and goes on.
-func (r *receiver) receive(ctx context.Context, room transport.Room) ([]byte, error) {
+func (r *receiver) receive(ctx context.Context, room transport.Room, ahead *ahead) ([]byte, error) {
 	if !r.open {
 		if err := r.readHeader(); err != nil {
 			return nil, err
@@ -59,7 +62,7 @@ func (r *receiver) receive(ctx context.Context, room transport.Room) ([]byte, er
 		if room == nil {
 			return nil, roomError{transport.Errorf(transport.ErrInvalid, "Receive was given no Room")}
 		}
-		body, err := room(ctx, r.head.length)
+		body, err := ahead.ask(ctx, room, r.head.length)
 		if err != nil {
 			return nil, roomError{err}
 		}
@@ -118,6 +121,9 @@ func (r *receiver) readBody() error {
 			}
 			continue
 		}
+		if r.failed != nil {
+			return r.failed
+		}
 		n, err := r.conn.Read(r.body[r.got:])
 		r.got += n
 		if err != nil && r.got < len(r.body) {
@@ -136,7 +142,10 @@ func (r *receiver) fill(n int) error {
 			r.to = copy(r.buf, r.buf[r.from:r.to])
 			r.from = 0
 		}
-		m, err := r.conn.Read(r.buf[r.to:])
+		m, err := 0, r.failed
+		if err == nil {
+			m, err = r.conn.Read(r.buf[r.to:])
+		}
 		r.to += m
 		if err != nil && r.to-r.from < n {
 			if errors.Is(err, io.EOF) && r.to > r.from {

@@ -48,6 +48,19 @@ func (w *watch) fire(done <-chan struct{}) {
 	}
 }
 
+// interrupt ends what waits, whose end done tells, and leaves the deadline as it was.
+func (w *watch) interrupt(done <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		_ = w.deadline(past) // as in fire
+	}
+	<-done
+	if !w.closed && !w.fired {
+		_ = w.deadline(time.Time{})
+	}
+}
+
 // close ends the watching for good.
 func (w *watch) close() {
 	w.mu.Lock()
