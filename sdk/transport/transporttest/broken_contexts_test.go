@@ -227,9 +227,6 @@ func brokenEnds() []broken {
 // deafSends: a Send that waits is not told that its link has ended.
 func deafSends() fault {
 	return fault{send: func(ctx context.Context, l *brokenLink, parts [][]byte) error {
-		if l.hasEnded() {
-			return transport.ErrClosed
-		}
 		err := l.Link.Send(ctx, parts...)
 		if errors.Is(err, transport.ErrClosed) {
 			return hang(ctx)

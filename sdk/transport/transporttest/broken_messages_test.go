@@ -209,7 +209,7 @@ func brokenOrder() []broken {
 			return fault{
 				send: func(ctx context.Context, l *brokenLink, parts [][]byte) error {
 					m := slices.Concat(parts...)
-					if under.Add(1) == 300 {
+					if under.Add(1) == 20 {
 						l.keep(m)
 						return nil
 					}

@@ -193,7 +193,11 @@ func (l *brokenLink) Lane() transport.Lane {
 // target is the memory network with the fault.
 func (b broken) target(t *testing.T) transporttest.Target {
 	t.Helper()
-	network := memnet.NewNetwork(memnet.NetworkOptions{Seed: 1, DialTimeout: 300 * time.Millisecond})
+	opt := memnet.NetworkOptions{Seed: 1}
+	if b.caughtBy == "dial-unaccepted" || b.caughtBy == "kill-busy" {
+		opt.DialTimeout = 300 * time.Millisecond // sooner than the kit gives a dial up
+	}
+	network := memnet.NewNetwork(opt)
 	target := on(network)
 	var f fault
 	if b.fault != nil {
