@@ -391,6 +391,35 @@ func TestSendFailed(t *testing.T) {
 	}
 }
 
+// TestRoomEndsWithSend: a Room that waits hears of the link's end from a Send that fails,
+// also when so much has arrived that nothing is read ahead.
+func TestRoomEndsWithSend(t *testing.T) {
+	a, b := sockets(t)
+	bad := &refusing{Conn: a}
+	near, far := secured(t, shutting{bad}, b)
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	if err := far.Send(t.Context(), message(4*readBytes, 1)); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{})
+	received := background(func() error {
+		_, err := near.Receive(t.Context(), func(ctx context.Context, _ int) ([]byte, error) {
+			close(asked)
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		return err
+	})
+	<-asked
+	bad.refuses.Store(true)
+	if err := near.Send(t.Context(), []byte("x")); !errors.Is(err, transport.ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+	if err := await(t, received); !errors.Is(err, transport.ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+}
+
 // refusing is a connection on which nothing can be written.
 type refusing struct {
 	net.Conn

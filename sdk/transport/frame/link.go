@@ -123,6 +123,7 @@ func (l *Link) sendFailed(err error) error {
 		l.reason = reason
 	}
 	l.mu.Unlock()
+	l.ahead.close()
 	raw := l.conn
 	if l.opt.Below != nil {
 		raw = l.opt.Below.Conn
