@@ -49,3 +49,14 @@ func TestPartsOfTheMemory(t *testing.T) {
 		t.Errorf("groups have %d bytes", got)
 	}
 }
+
+// With the defaults as many connections fit the memory as are configured: nobody is warned
+// of what he has not chosen.
+func TestTheDefaultHoldsItsConnections(t *testing.T) {
+	cfg := settings(t, t.TempDir())
+	cfg.Memory = config.Default().Memory
+	b := start(t, cfg)
+	if log := b.log.String(); strings.Contains(log, "fewer connections") {
+		t.Errorf("the default warns:\n%s", log)
+	}
+}

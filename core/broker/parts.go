@@ -31,9 +31,9 @@ const (
 	memoryParts = 32
 	// memoryServer is for what connections hold: requests, records that were read
 	// for fetches, replies.
-	memoryServer = 17
+	memoryServer = 18
 	// memoryAppends is for batches on their way to the stores.
-	memoryAppends = 4
+	memoryAppends = 3
 	// memoryGroupWrites is for what groups have under way to the log.
 	memoryGroupWrites = 1
 	// memoryTails is for the ends of logs.
