@@ -60,7 +60,7 @@ other members have them all.`,
 				return err
 			}
 			err := s.run(cmd.Context(), c, at)
-			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil && !s.ends() {
 				return nil // Ctrl-C is how it ends
 			}
 			return err
@@ -81,6 +81,9 @@ other members have them all.`,
 	f.BoolVar(&s.committed, "read-committed", false, "only records of committed transactions")
 	return cmd
 }
+
+// ends reports whether it is to end by itself, so that an interrupt comes before its end.
+func (s *consuming) ends() bool { return s.exitAtEnd || s.count > 0 }
 
 func (s *consuming) check(cmd *cobra.Command) error {
 	starts := 0

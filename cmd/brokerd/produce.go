@@ -209,8 +209,10 @@ func (t *tally) result() (sent int, refused error) {
 }
 
 func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) error {
+	in := c.in
 	if c.inTerminal {
 		_, _ = fmt.Fprintln(c.err, "Each line is a record; Ctrl-D ends.")
+		in = &interruptible{ctx: ctx, in: c.in}
 	}
 	willing, stop := context.WithCancel(ctx) // until a record is refused
 	defer stop()
@@ -219,7 +221,7 @@ func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) err
 		t.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(c.err), progressbar.OptionSetDescription("records"),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(200*time.Millisecond))
 	}
-	bad := p.read(ctx, willing, c.in, client, t.done)
+	bad := p.read(ctx, willing, in, client, t.done)
 	err := client.Flush(willing)
 	if willing.Err() != nil && ctx.Err() == nil {
 		// what is on its way is waited for, and what is not stays here
@@ -243,6 +245,32 @@ func (p *producing) run(ctx context.Context, c *console, client *kgo.Client) err
 		_, _ = fmt.Fprintln(c.err, sentText(sent, p.topic))
 	}
 	return err
+}
+
+// interruptible is input that ends with a context, also while a read waits for somebody to
+// type. What he types then is lost, and one goroutine waits for it until the process ends.
+type interruptible struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	type got struct {
+		b   []byte
+		err error
+	}
+	read := make(chan got, 1)
+	go func() {
+		b := make([]byte, len(p))
+		n, err := i.in.Read(b)
+		read <- got{b[:n], err}
+	}()
+	select {
+	case r := <-read:
+		return copy(p, r.b), r.err
+	case <-i.ctx.Done():
+		return 0, io.EOF
+	}
 }
 
 // read hands lines to the client as long as the cluster is willing, and returns
