@@ -48,7 +48,10 @@ func (m *Manager) Coordinator(ctx context.Context, group string) (model.NodeID, 
 		if ctx.Err() != nil {
 			return model.NoNode, m.notAvailable(ReasonWaiting, fmt.Sprintf("topic %s is not there", model.OffsetsTopic))
 		}
-		if err := m.create(ctx); err != nil {
+		if err := m.create(ctx); errors.Is(ctx.Err(), context.Canceled) {
+			m.deps.Events.NotAvailable(ReasonWaiting) // whoever asked has gone: nothing is wrong
+			return model.NoNode, fmt.Errorf("nobody waits for topic %s: %w", model.OffsetsTopic, model.ErrCoordinatorNotAvailable)
+		} else if err != nil {
 			return model.NoNode, m.notAvailable(ReasonCreation, fmt.Sprintf("topic %s cannot be made: %s", model.OffsetsTopic, err))
 		}
 		if !waitFor(ctx, changed) {

@@ -197,7 +197,7 @@ func TestCoordinatorDoesNotOutwaitItsCaller(t *testing.T) {
 // One who goes away while the topic is made for all takes nobody else's answer along.
 func TestAnAttemptOutlivesWhoMadeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, made, events, _ := newRunningFinder(t)
+		m, made, events, lines := newRunningFinder(t)
 		m.Apply(made.cluster.img)
 		made.slow = time.Second
 		gone, cancel := context.WithCancel(t.Context())
@@ -220,6 +220,9 @@ func TestAnAttemptOutlivesWhoMadeIt(t *testing.T) {
 		wg.Wait()
 		if len(made.asked) != 2 || len(events.notAvailable) != 1 {
 			t.Errorf("asked for %d times, %v not told", len(made.asked), events.notAvailable)
+		}
+		if strings.Contains(lines.String(), "not told") {
+			t.Errorf("an operator is warned of a client that has gone:\n%s", lines)
 		}
 	})
 }
