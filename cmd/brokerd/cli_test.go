@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -167,6 +169,8 @@ func TestExitCodes(t *testing.T) {
 		{answerError("describe", "t", kerr.UnknownTopicOrPartition, ""), exitNotFound},
 		{&notFoundError{"x"}, exitNotFound},
 		{&unreachableError{"h:1", errors.New("x")}, exitUnreachable},
+		{answerError("produce to", "t", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, ""), exitUnreachable},
+		{&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}, exitInUse},
 		{answerError("create", "t", kerr.TopicAlreadyExists, ""), exitRefused},
 		{answerError("create", "t", kerr.InvalidConfig, "because"), exitRefused},
 		{fmt.Errorf("w: %w", broker.ErrLocked), exitInUse},

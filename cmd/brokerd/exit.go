@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -90,13 +91,14 @@ func exitCode(err error) int {
 		unreachable *unreachableError
 		notFound    *notFoundError
 		kafka       *kerr.Error
+		network     *net.OpError
 	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.As(err, &unreachable):
+	case errors.As(err, &unreachable), errors.As(err, &network) && network.Op == "dial": // it was there before
 		return exitUnreachable
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &notFound),
 		errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.GroupIDNotFound):
