@@ -1,6 +1,9 @@
 package storagetest
 
 import (
+	"errors"
+	"time"
+
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -74,5 +77,25 @@ func (e *env) refusedWhileLocked(end func()) {
 	e.must(first.Close(), "close the lock")
 	refused("while a host holds its lock by another descriptor")
 	e.must(second.Close(), "close the lock")
-	e.openStore()
+	e.openUnlocked()
+}
+
+// openUnlocked opens a store whose lock no host holds any more. What has carried the lock to
+// the host may still be about to close its own copy.
+func (e *env) openUnlocked() {
+	const patience, pause = 5 * time.Second, time.Millisecond
+	for end := time.Now().Add(patience); ; {
+		store, _, err := e.backing.Open(e.ctx, e.backing.Config())
+		if err == nil {
+			e.store, e.ids = store, new(idSet)
+			return
+		}
+		if !errors.Is(err, storage.ErrFenced) || time.Now().After(end) {
+			e.must(err, "open a store whose lock is let go of")
+		}
+		select {
+		case <-e.ctx.Done():
+		case <-time.After(pause):
+		}
+	}
 }
