@@ -14,11 +14,11 @@ test: lint unit race sim cross e2e clients
 PACKAGES = $(shell go list ./... | grep -v -e /test/e2e -e /test/clients)
 
 unit:
-	go test $(PACKAGES)
+	go test -timeout 20m $(PACKAGES)
 
 # The simulator's mutations build and run other tests, which the detector does not see.
 race:
-	go test -race -skip 'Mutations$$' $(PACKAGES)
+	go test -race -timeout 20m -skip 'Mutations$$' $(PACKAGES)
 
 # Twenty thousand simulated runs, and ten thousand with groups of consumers, each with
 # crashes.
