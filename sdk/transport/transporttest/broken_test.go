@@ -241,6 +241,10 @@ var heavy = []string{
 	"send-waits", "send-waits-large", "memory", "memory-empty", "memory-idle",
 }
 
+// measuredTries is how often what is measured is tried: a busy machine may not get to what
+// is wrong in the time that it is given.
+const measuredTries = 3
+
 // besideMax is how many broken transports are caught at one time: most of them are waited
 // for in vain.
 const besideMax = 16
@@ -249,12 +253,19 @@ const besideMax = 16
 // rule, which must fail for that reason.
 func TestBrokenTransportsAreCaught(t *testing.T) {
 	all := brokenTransports()
+	if raceEnabled { // what a process uses then is the detector's too, and little is sent in time
+		all = slices.DeleteFunc(all, func(b broken) bool { return slices.Contains(measured, b.caughtBy) })
+	}
 	reports := make([]transporttest.Report, len(all))
 	turns := make(chan struct{}, besideMax)
 	var group sync.WaitGroup
 	for i, b := range all {
 		if slices.Contains(measured, b.caughtBy) {
-			reports[i] = b.check(t)
+			for range measuredTries {
+				if reports[i] = b.check(t); !reports[i].OK() {
+					break
+				}
+			}
 		}
 	}
 	for i, b := range all {

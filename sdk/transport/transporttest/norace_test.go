@@ -1,0 +1,5 @@
+//go:build !race
+
+package transporttest_test
+
+const raceEnabled = false
