@@ -85,13 +85,10 @@ func (e *env) refusedWhileLocked(end func()) {
 func (e *env) openUnlocked() {
 	const patience, pause = 5 * time.Second, time.Millisecond
 	for end := time.Now().Add(patience); ; {
-		store, _, err := e.backing.Open(e.ctx, e.backing.Config())
-		if err == nil {
-			e.store, e.ids = store, new(idSet)
-			return
-		}
+		err := e.tryOpenStore()
 		if !errors.Is(err, storage.ErrFenced) || time.Now().After(end) {
 			e.must(err, "open a store whose lock is let go of")
+			return
 		}
 		select {
 		case <-e.ctx.Done():

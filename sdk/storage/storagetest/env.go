@@ -58,9 +58,15 @@ func (e *env) wantClass(err error, act string, classes ...error) {
 
 // openStore opens a store on the backing.
 func (e *env) openStore() {
+	e.must(e.tryOpenStore(), "open the store")
+}
+
+func (e *env) tryOpenStore() error {
 	store, _, err := e.backing.Open(e.ctx, e.backing.Config())
-	e.must(err, "open the store")
-	e.store, e.ids = store, new(idSet)
+	if err == nil {
+		e.store, e.ids = store, new(idSet)
+	}
+	return err
 }
 
 // restart shuts the store down in order and opens it again.
