@@ -29,22 +29,18 @@ func proof(e *env) {
 	}
 }
 
-func denied(e *env) {
-	a, b := e.node(1), e.node(2)
-	before := join(a, b, transport.Data)
-	outsider := e.open(e.target.Outsider, identity(cluster, 3))
-	e.wantDenied(saidDenied, outsider, a)
-	e.wantDenied(saidDenied, a, outsider)
-	before.passes(1)
-	join(a, b, transport.Data).passes(2)
-}
+func denied(e *env) { e.neverBelieved(saidDenied, e.target.Outsider) }
 
-func impostor(e *env) {
+func impostor(e *env) { e.neverBelieved(saidIsNode, e.target.Impostor) }
+
+// neverBelieved sees that neither end believes a node that is opened so, and that links of
+// others go on beside it.
+func (e *env) neverBelieved(said sentence, open func(context.Context, transport.Identity) (transport.Transport, error)) {
 	a, b := e.node(1), e.node(2)
 	before := join(a, b, transport.Data)
-	false3 := e.open(e.target.Impostor, identity(cluster, 3))
-	e.wantDenied(saidIsNode, false3, a)
-	e.wantDenied(saidIsNode, a, false3)
+	liar := e.open(open, identity(cluster, 3))
+	e.wantDenied(said, liar, a)
+	e.wantDenied(said, a, liar)
 	before.passes(1)
 	join(a, b, transport.Data).passes(2)
 }
