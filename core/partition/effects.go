@@ -14,6 +14,8 @@ type Effects struct {
 	Open      *OpenLog // the last asked for
 	Scan      *Scan
 	Appends   []AppendLog
+	Copies    []CopyLog // of a follower, which has no Appends
+	Truncate  *TruncateLog
 	Flush     *Flush
 	Trims     []TrimLog
 	Retain    *Retain
@@ -23,6 +25,14 @@ type Effects struct {
 	Releases  []RequestID // the payload is needed no more
 	Timers    []SetTimer
 	Notices   []Notice
+
+	// Of a follower, to its leader.
+	Subscription *Subscription
+	Ack          *Ack // after whatever it rests on is stored
+	// Of a leader, to its followers and to the controller.
+	Answers    []Answer
+	EndStreams []EndStream
+	Alter      *AlterISR
 }
 
 // Reset empties e and keeps its room.
@@ -30,12 +40,15 @@ func (e *Effects) Reset() {
 	clear(e.Responses)
 	clear(e.Notices)
 	*e = Effects{
-		Appends:   e.Appends[:0],
-		Trims:     e.Trims[:0],
-		Responses: e.Responses[:0],
-		Releases:  e.Releases[:0],
-		Timers:    e.Timers[:0],
-		Notices:   e.Notices[:0],
+		Appends:    e.Appends[:0],
+		Copies:     e.Copies[:0],
+		Trims:      e.Trims[:0],
+		Responses:  e.Responses[:0],
+		Releases:   e.Releases[:0],
+		Timers:     e.Timers[:0],
+		Notices:    e.Notices[:0],
+		Answers:    e.Answers[:0],
+		EndStreams: e.EndStreams[:0],
 	}
 }
 

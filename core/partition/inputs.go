@@ -49,10 +49,11 @@ func (f Fault) String() string {
 // what is under way; after one that was skipped, under which somebody else may have
 // written, whoever waits is told, and the log is read anew.
 type Lead struct {
-	Epoch    model.LeaderEpoch
-	ISR      []model.NodeID
-	Replicas int // how many the partition has now
-	Target   int // how many it is to have
+	Epoch          model.LeaderEpoch
+	PartitionEpoch model.PartitionEpoch
+	ISR            []model.NodeID
+	Replicas       []model.NodeID // the assignment
+	Target         int            // how many there are to be
 }
 
 // Resign ends leadership. Whoever waits is told.
@@ -170,10 +171,12 @@ type ReadFailed struct {
 type Restarted struct{}
 
 // Acknowledged tells how far another replica's log reaches, as far as its own
-// flush policy lets it count.
+// flush policy lets it count, by its word in a session under a leader epoch.
 type Acknowledged struct {
-	Node model.NodeID
-	LEO  int64
+	Node    model.NodeID
+	Session Session
+	Epoch   model.LeaderEpoch
+	LEO     int64
 }
 
 // Fired is a timer that the machine has set and that is due.

@@ -243,7 +243,7 @@ func (m *Machine) onLead(in *Lead, out *Effects) {
 	}
 	m.lead = *in
 	m.isr = slices.Clone(in.ISR)
-	m.minISR = image.EffectiveMinISR(m.settings.MinISR, in.Replicas, in.Target)
+	m.minISR = image.EffectiveMinISR(m.settings.MinISR, len(in.Replicas), in.Target)
 	if in.Epoch == m.epoch && m.state != stateIdle {
 		return
 	}
@@ -415,7 +415,7 @@ func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
 		m.timersArmed = false
 	}
 	m.settings = in.Settings
-	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, m.lead.Replicas, m.lead.Target)
+	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, len(m.lead.Replicas), m.lead.Target)
 	m.armTimers(now, out)
 	if in.Reopen && m.open() && !m.stopping {
 		m.openAnew(out)

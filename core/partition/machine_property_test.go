@@ -54,7 +54,7 @@ func newWorld(t *rapid.T) *world {
 		timers: map[Timer]time.Time{},
 	}
 	w.m = New(Config{Node: 1, Limits: limits, Settings: settings})
-	w.step(&Lead{Epoch: 1, ISR: []model.NodeID{1}, Replicas: 1, Target: 1})
+	w.step(&Lead{Epoch: 1, ISR: []model.NodeID{1}, Replicas: []model.NodeID{1}, Target: 1})
 	return w
 }
 
@@ -299,7 +299,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 			"clock jumps": func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.Int64Range(-1e12, 1e12).Draw(t, "by"))) },
 			"new epoch": func(t *rapid.T) {
 				epoch++
-				w.step(&Lead{Epoch: epoch, ISR: []model.NodeID{1}, Replicas: 1, Target: 1})
+				w.step(&Lead{Epoch: epoch, ISR: []model.NodeID{1}, Replicas: []model.NodeID{1}, Target: 1})
 			},
 			"read fails":     func(*rapid.T) { w.step(&ReadFailed{Gen: w.m.gen, Fault: FaultGone}) },
 			"store restarts": func(*rapid.T) { w.step(&Restarted{}) },
@@ -323,7 +323,7 @@ func (w *world) crash(epoch model.LeaderEpoch) {
 	fresh := New(Config{Node: 1, Limits: w.m.limits, Settings: w.m.settings})
 	fresh.gen = w.m.gen // handles are never used twice
 	w.m, w.hw = fresh, 0
-	w.step(&Lead{Epoch: epoch, ISR: []model.NodeID{1}, Replicas: 1, Target: 1})
+	w.step(&Lead{Epoch: epoch, ISR: []model.NodeID{1}, Replicas: []model.NodeID{1}, Target: 1})
 }
 
 func (w *world) checkEnd() {

@@ -286,7 +286,7 @@ func newAppender() *appender {
 	m := New(Config{Node: 1, Limits: DefaultLimits(), Settings: DefaultSettings()})
 	m.limits.SnapshotAfter = math.MaxInt
 	a := &appender{m: m, in: Append{Acks: model.AcksAll, LogAppendTime: -1}}
-	m.Step(epochZero, &Lead{ISR: []model.NodeID{1}, Replicas: 1, Target: 1}, &a.out)
+	m.Step(epochZero, &Lead{ISR: []model.NodeID{1}, Replicas: []model.NodeID{1}, Target: 1}, &a.out)
 	m.Step(epochZero, &Opened{Gen: m.gen}, &a.out)
 	a.done = AppendDone{Gen: m.gen, Machine: true}
 	return a

@@ -25,7 +25,7 @@ func TestRefusedMeansThatNothingIsInTheLog(t *testing.T) {
 		{name: "not the leader", isr: 2, before: func(step func(Input), _ *Machine) { step(&Resign{Epoch: 2}) },
 			want: model.ErrNotLeaderOrFollower, refused: true},
 		{name: "another epoch", isr: 2, before: func(step func(Input), m *Machine) {
-			step(&Lead{Epoch: 2, ISR: []model.NodeID{1, 2}, Replicas: 3, Target: 3})
+			step(&Lead{Epoch: 2, ISR: []model.NodeID{1, 2}, Replicas: assignment(3), Target: 3})
 			step(&Opened{Gen: m.gen})
 		}, want: model.ErrNotLeaderOrFollower, refused: true},
 		{name: "offline", isr: 2, before: func(step func(Input), m *Machine) {
@@ -41,7 +41,7 @@ func TestRefusedMeansThatNothingIsInTheLog(t *testing.T) {
 		}, want: model.ErrStorage},
 		{name: "resigns", isr: 2, after: func(step func(Input), _ *Machine) { step(&Resign{Epoch: 2}) }, want: model.ErrNotLeaderOrFollower},
 		{name: "skips an epoch", isr: 2, after: func(step func(Input), _ *Machine) {
-			step(&Lead{Epoch: 3, ISR: []model.NodeID{1, 2}, Replicas: 3, Target: 3})
+			step(&Lead{Epoch: 3, ISR: []model.NodeID{1, 2}, Replicas: assignment(3), Target: 3})
 		}, want: model.ErrNotLeaderOrFollower},
 		{name: "time is up", isr: 2, after: func(step func(Input), _ *Machine) { step(&Fired{Timer: TimerDeadline}) }, want: model.ErrRequestTimedOut},
 		{name: "time is up in the queue", isr: 2, before: func(step func(Input), m *Machine) {
@@ -63,7 +63,7 @@ func TestRefusedMeansThatNothingIsInTheLog(t *testing.T) {
 				m.Step(now, in, &out)
 				got = append(got, out.Responses...)
 			}
-			step(&Lead{Epoch: 1, ISR: []model.NodeID{1, 2}[:tt.isr], Replicas: 3, Target: 3})
+			step(&Lead{Epoch: 1, ISR: []model.NodeID{1, 2}[:tt.isr], Replicas: assignment(3), Target: 3})
 			step(&Opened{Gen: m.gen})
 			if tt.before != nil {
 				tt.before(step, m)

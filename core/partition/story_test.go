@@ -86,7 +86,7 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 			isr = append(isr, model.NodeID(atoi(t, d, n)))
 		}
 		return &Lead{Epoch: int32(intArg(t, d, "epoch", 0)), ISR: isr,
-			Replicas: intArg(t, d, "replicas", len(isr)), Target: intArg(t, d, "target", len(isr))}
+			Replicas: assignment(intArg(t, d, "replicas", len(isr))), Target: intArg(t, d, "target", len(isr))}
 	case "resign":
 		return &Resign{Epoch: int32(intArg(t, d, "epoch", 0))}
 	case "stop":
@@ -302,4 +302,13 @@ func atoi(t *testing.T, d *datadriven.TestData, s string) int {
 		d.Fatalf(t, "number %q: %v", s, err)
 	}
 	return n
+}
+
+// assignment is replicas on the nodes from 1 to n.
+func assignment(n int) []model.NodeID {
+	nodes := make([]model.NodeID, n)
+	for i := range nodes {
+		nodes[i] = model.NodeID(i + 1)
+	}
+	return nodes
 }

@@ -35,7 +35,7 @@ func TestWhatWaitsForTheHighWatermarkIsBounded(t *testing.T) {
 					answers[r.ID] = r.Err
 				}
 			}
-			step(&Lead{Epoch: 1, ISR: tt.isr, Replicas: len(tt.isr), Target: len(tt.isr)})
+			step(&Lead{Epoch: 1, ISR: tt.isr, Replicas: tt.isr, Target: len(tt.isr)})
 			step(&Opened{Gen: m.gen})
 			var calls []AppendLog
 			send := func(id RequestID) {

@@ -146,7 +146,7 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 		inputs = append(inputs, Input{kind: inputAssign, replica: r, rare: &rare{assign: &assignment{
 			leads: p.Leader == m.cfg.NodeID,
 			lead: partition.Lead{
-				Epoch: p.LeaderEpoch, ISR: p.ISR, Replicas: len(p.Replicas), Target: int(t.ReplicationFactorTarget),
+				Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: p.ISR, Replicas: p.Replicas, Target: int(t.ReplicationFactorTarget),
 			},
 			settings: settings,
 		}}})

@@ -1,0 +1,30 @@
+package model
+
+// Member is a replica that is in sync, or is to be, as its leader knows it: a broker in
+// one registration. (KIP-903)
+type Member struct {
+	Node  NodeID
+	Epoch BrokerEpoch
+}
+
+// ISRChange is what a leader asks of the controller for one partition. (AlterPartition)
+type ISRChange struct {
+	Partition      Partition
+	LeaderEpoch    LeaderEpoch
+	PartitionEpoch PartitionEpoch
+	ISR            []Member
+}
+
+// ISRResult answers an ISRChange. Err nil: committed, and the rest is what the partition is
+// now. ErrFencedLeaderEpoch, ErrInvalidUpdateVersion, ErrUnknownTopicID,
+// ErrInvalidRequest: the metadata has moved on. ErrIneligibleReplica: a member may not be in
+// sync now. ErrStaleBrokerEpoch: the leader's own registration is over. ErrNotController:
+// the one that was asked is not, or knows less than the leader; nothing is known of the
+// outcome.
+type ISRResult struct {
+	Leader         NodeID
+	LeaderEpoch    LeaderEpoch
+	PartitionEpoch PartitionEpoch
+	ISR            []NodeID
+	Err            error
+}

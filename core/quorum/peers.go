@@ -1,0 +1,24 @@
+package quorum
+
+import (
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Address is where a node can be asked: what a seed's configuration, or the metadata, says.
+type Address struct {
+	Endpoint string
+	// Node is who is to answer; NoNode: whoever is there.
+	Node model.NodeID
+}
+
+// Peers carries this node's messages to other nodes. Nothing of it waits. A message may be
+// lost, late, doubled, and overtaken by later ones.
+type Peers interface {
+	// Post sends a message to a node; bulk, so that it holds up none that is not.
+	Post(to Address, message []byte, bulk bool)
+	// Ask puts a question, and calls done once, from any goroutine, possibly before Ask
+	// returns: with the answer, or after timeout at latest with an error.
+	Ask(to Address, question []byte, timeout time.Duration, done func(answer []byte, err error))
+}

@@ -1,0 +1,35 @@
+package replica
+
+import (
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// StreamID names a link between this broker and another one that carries replication. It is
+// never used twice while this process lives.
+type StreamID uint64
+
+// Streams keeps the links that carry replication. Nothing of it waits. Messages of one
+// stream arrive in order, once each, and none after one that was lost; those of two
+// streams between the same brokers overtake each other, and what arrives may be old.
+// Manager's StreamUp, StreamMessage and StreamDown are told, for each stream one after the
+// other, what happens.
+type Streams interface {
+	// Want says whether this broker wants a stream to a node. While it does, one is dialled
+	// again and again, with pauses, whenever there is none.
+	Want(node model.NodeID, wanted bool)
+	// Send queues a message, whose parts are not changed and not kept beyond sent, which is
+	// called once, from any goroutine, possibly before Send returns, unless it is nil: with
+	// true when the network has taken the bytes, with false when it never will. What is
+	// queued is bounded by the credit that the receiver has given; beyond it Send reports
+	// false, calls nobody, and the stream has ended.
+	Send(s StreamID, parts [][]byte, sent func(taken bool)) bool
+	// End ends a stream.
+	End(s StreamID)
+}
+
+// Controller is whom a leader asks for another ISR. done is called once, from any
+// goroutine, with a result for each change, or with an error, after which each may be
+// committed yet, or not.
+type Controller interface {
+	AlterISR(changes []model.ISRChange, done func([]model.ISRResult, error))
+}
