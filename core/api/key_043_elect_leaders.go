@@ -72,7 +72,7 @@ func (h *Handler) electEverywhere(img *image.Image, kind int8) []kmsg.ElectLeade
 			part := kmsg.NewElectLeadersResponseTopicPartition()
 			part.Partition = int32(i)
 			part.ErrorCode, part.ErrorMessage = h.elected(img, p, true, kind)
-			if part.ErrorCode != wire.CodeElectionNotNeeded {
+			if part.ErrorCode != h.code(model.ErrElectionNotNeeded) {
 				out.Partitions = append(out.Partitions, part)
 			}
 		}
@@ -89,11 +89,11 @@ func (h *Handler) elected(img *image.Image, p image.Partition, found bool, kind 
 	case !found:
 		return answer(h.code(model.ErrUnknownTopicOrPartition), "there is no such partition")
 	case kind == electUnclean && led:
-		return answer(wire.CodeElectionNotNeeded, "the partition has a leader")
+		return answer(h.code(model.ErrElectionNotNeeded), "the partition has a leader")
 	case kind == electUnclean:
-		return answer(wire.CodeEligibleLeadersNotAvailable, "no replica can lead now")
+		return answer(h.code(model.ErrEligibleLeadersNotAvailable), "no replica can lead now")
 	case led && p.Leader == p.Replicas[0]:
-		return answer(wire.CodeElectionNotNeeded, "the preferred replica leads")
+		return answer(h.code(model.ErrElectionNotNeeded), "the preferred replica leads")
 	}
-	return answer(wire.CodePreferredLeaderNotAvailable, "the preferred replica cannot lead now")
+	return answer(h.code(model.ErrPreferredLeaderNotAvailable), "the preferred replica cannot lead now")
 }

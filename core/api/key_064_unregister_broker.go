@@ -11,7 +11,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
-	"github.com/brokerd/brokerd/core/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -27,7 +26,7 @@ func (h *Handler) unregisterBroker(ctx context.Context, from caller, req *kmsg.U
 	b, ok := h.deps.Metadata.Image().Broker(id)
 	if !ok {
 		why := fmt.Sprintf("broker %d is not registered", id)
-		resp.ErrorCode, resp.ErrorMessage = wire.CodeBrokerIDNotRegistered, &why
+		resp.ErrorCode, resp.ErrorMessage = h.code(model.ErrBrokerIDNotRegistered), &why
 		return resp
 	}
 	var err error

@@ -95,7 +95,7 @@ func adminFailure(r kmsg.Response, see func(int16)) bool {
 		but(r.Results[0].ErrorCode, 54)
 	case *kmsg.ElectLeadersResponse:
 		see(r.ErrorCode)
-		but(r.Topics[0].Partitions[0].ErrorCode, wire.CodeElectionNotNeeded)
+		but(r.Topics[0].Partitions[0].ErrorCode, wire.NewErrors().Code(model.ErrElectionNotNeeded))
 	case *kmsg.ListPartitionReassignmentsResponse:
 		see(r.ErrorCode)
 	case *kmsg.DescribeClientQuotasResponse:

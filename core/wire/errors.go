@@ -16,15 +16,11 @@ const (
 	CodeNone    Code = 0
 	CodeUnknown Code = -1
 	// Those below are decided at the edge alone.
-	CodePreferredLeaderNotAvailable Code = 80
-	CodeEligibleLeadersNotAvailable Code = 83
-	CodeElectionNotNeeded           Code = 84
-	CodeResourceNotFound            Code = 91
-	CodeDuplicateResource           Code = 92
-	CodeBrokerIDNotRegistered       Code = 102
-	CodeMismatchedEndpointType      Code = 114
-	CodeUnsupportedEndpointType     Code = 115
-	CodeRebootstrapRequired         Code = 129
+	CodeResourceNotFound        Code = 91
+	CodeDuplicateResource       Code = 92
+	CodeMismatchedEndpointType  Code = 114
+	CodeUnsupportedEndpointType Code = 115
+	CodeRebootstrapRequired     Code = 129
 )
 
 type errorRow struct {
@@ -79,6 +75,7 @@ func errorRows() []errorRow {
 		{model.ErrStorage, 56},
 		{model.ErrLogDirNotFound, 57},
 		{model.ErrUnknownProducerID, 59},
+		{model.ErrReassignmentInProgress, 60},
 		{model.ErrNonEmptyGroup, 68},
 		{model.ErrGroupIDNotFound, 69},
 		{model.ErrFetchSessionNotFound, 70},
@@ -87,19 +84,31 @@ func errorRows() []errorRow {
 		{model.ErrFencedLeaderEpoch, 74},
 		{model.ErrUnknownLeaderEpoch, 75},
 		{model.ErrUnsupportedCompression, 76},
+		{model.ErrStaleBrokerEpoch, 77},
 		{model.ErrOffsetNotAvailable, 78},
 		{model.ErrMemberIDRequired, 79},
+		{model.ErrPreferredLeaderNotAvailable, 80},
 		{model.ErrGroupMaxSize, 81},
 		{model.ErrFencedInstanceID, 82},
+		{model.ErrEligibleLeadersNotAvailable, 83},
+		{model.ErrElectionNotNeeded, 84},
+		{model.ErrNoReassignment, 85},
 		{model.ErrGroupSubscribed, 86},
 		{model.ErrInvalidRecord, 87},
 		{model.ErrUnstableOffset, 88},
 		{model.ErrThrottlingQuota, 89},
+		{model.ErrInvalidUpdateVersion, 95},
 		{model.ErrUnknownTopicID, 100},
+		{model.ErrDuplicateBroker, 101},
+		{model.ErrBrokerIDNotRegistered, 102},
 		{model.ErrInconsistentTopicID, 103},
+		{model.ErrInconsistentClusterID, 104},
 		{model.ErrTransactionalIDNotFound, 105},
 		{model.ErrFetchSessionTopicID, 106},
+		{model.ErrIneligibleReplica, 107},
+		{model.ErrNewLeaderElected, 108},
 		{model.ErrStaleMemberEpoch, 113},
+		{model.ErrInvalidRegistration, 119},
 		// A deadline, or a broker that stops, leaves the outcome unknown: the
 		// retriable code says so. It must not be UNKNOWN_SERVER_ERROR, which
 		// makes idempotent producers write twice.
