@@ -8,6 +8,7 @@ import (
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/core/sim/world"
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
@@ -23,43 +24,30 @@ var (
 
 // broker is one life of a broker's data path after another, on one disk.
 type broker struct {
-	w    *world
+	w    *world.World
 	opts Options
 	img  *image.Image
 	disk *memstore.Disk
 	// pages are those of logs whose ends are lent to the broker; nil: none is.
-	pages pages
-	f     *faults
+	pages  pages
+	f      *world.Faults
+	report *Report
 
 	life    int // counts up at each start; work of an earlier life is dropped
 	manager *replica.Manager
 	groups  *groups // nil: there are none
 	store   *plugin
-	lanes   map[replica.Lane]*lane
-	loops   []turner
-	turning []bool // by loop: a turn is scheduled
-	timer   time.Time
+	process *world.Plain
+	calls   *world.Executor
+	loops   *world.Loops
 	up      bool
 
 	memberIDs int // drawn by coordinators
 	terms     int // of coordinators, over all lives
 }
 
-// turner is a loop that the world turns.
-type turner interface {
-	Pending() int
-	Deadline() (time.Time, bool)
-	Turn(now time.Time)
-}
-
-// lane is the queue of one ordered sequence of calls.
-type lane struct {
-	queue   []func(context.Context)
-	running bool
-}
-
-func newBroker(w *world, opts Options, f *faults) (*broker, error) {
-	b := &broker{w: w, opts: opts, disk: &memstore.Disk{}, f: f}
+func newBroker(w *world.World, opts Options, f *world.Faults, report *Report) (*broker, error) {
+	b := &broker{w: w, opts: opts, disk: &memstore.Disk{}, f: f, report: report}
 	if opts.Granted {
 		b.pages = make(pages)
 	}
@@ -99,7 +87,9 @@ func topic(id model.TopicID, name string, partitions int) []image.Record {
 // start begins a life.
 func (b *broker) start() error {
 	b.life++
-	b.lanes = make(map[replica.Lane]*lane)
+	b.process = b.w.NewLife()
+	b.calls = world.NewExecutor(b.process, b.f)
+	b.loops = world.NewLoops(b.w, b.process)
 	b.store = &plugin{b: b}
 	b.store.start()
 	cfg := replica.DefaultConfig()
@@ -117,7 +107,7 @@ func (b *broker) start() error {
 		Directories: []replica.Directory{{ID: directory, Name: storeName, Plugin: "memstore", Store: b.store}},
 		Logger:      slog.New(slog.DiscardHandler),
 		Clock:       b.w,
-		Executor:    &executor{b: b, life: b.life},
+		Executor:    b.calls,
 		Settings: func(img *image.Image, topic string) (replica.TopicSettings, error) {
 			s, err := resolve(img, topic)
 			s.Log.SegmentBytes = b.opts.SegmentBytes
@@ -128,9 +118,9 @@ func (b *broker) start() error {
 	if err != nil {
 		return err
 	}
-	b.manager, b.up, b.loops = m, true, nil
+	b.manager, b.up = m, true
 	for _, l := range m.Loops() {
-		b.loops = append(b.loops, l)
+		b.loops.Add(l)
 	}
 	m.Apply(b.img)
 	if b.opts.Groups > 0 {
@@ -138,61 +128,33 @@ func (b *broker) start() error {
 			return err
 		}
 		for _, l := range b.groups.Loops() {
-			b.loops = append(b.loops, l)
+			b.loops.Add(l)
 		}
 		b.groups.Apply(b.img)
 	}
-	b.turning = make([]bool, len(b.loops))
-	b.w.note("broker starts, life %d", b.life)
+	b.w.Note("broker starts, life %d", b.life)
 	return nil
 }
 
 // kill ends a life at once, and its plugin with it.
 func (b *broker) kill() {
-	b.w.note("broker is killed")
-	b.up = false
-	b.life++
+	b.w.Note("broker is killed")
+	b.end()
 	b.disk.Kill()
 }
 
-// pump schedules turns of loops that have something to do. It is called after
-// every event.
-func (b *broker) pump() {
-	if !b.up {
-		return
-	}
-	earliest := time.Time{}
-	for i, l := range b.loops {
-		if l.Pending() > 0 && !b.turning[i] {
-			b.scheduleTurn(i, b.w.now.Add(b.w.between(0, time.Millisecond)))
-		}
-		if at, ok := l.Deadline(); ok && (earliest.IsZero() || at.Before(earliest)) {
-			earliest = at
-		}
-	}
-	if !earliest.IsZero() && !earliest.Equal(b.timer) {
-		b.timer = earliest
-		life := b.life
-		b.w.at(earliest, func() {
-			if life == b.life && b.up && b.timer.Equal(earliest) {
-				b.timer = time.Time{}
-				for _, l := range b.loops {
-					l.Turn(b.w.now)
-				}
-			}
-		})
-	}
+// end ends the life.
+func (b *broker) end() {
+	b.up = false
+	b.life++
+	b.process.End()
 }
 
-func (b *broker) scheduleTurn(i int, at time.Time) {
-	b.turning[i] = true
-	life := b.life
-	b.w.at(at, func() {
-		if life == b.life && b.up {
-			b.turning[i] = false
-			b.loops[i].Turn(b.w.now)
-		}
-	})
+// pump is called after every event.
+func (b *broker) pump() {
+	if b.up {
+		b.loops.Pump()
+	}
 }
 
 // stopCleanly ends a life as SIGTERM does: its logs are closed.
@@ -203,9 +165,8 @@ func (b *broker) stopCleanly() bool {
 	}
 	b.manager.Stop()
 	b.settle()
-	b.w.note("broker stopped")
-	b.up = false
-	b.life++
+	b.w.Note("broker stopped")
+	b.end()
 	return b.store.shutdown()
 }
 
@@ -213,79 +174,11 @@ func (b *broker) stopCleanly() bool {
 func (b *broker) settle() {
 	for range 100_000 {
 		b.pump()
-		open := false
-		for _, l := range b.loops {
-			open = open || l.Pending() > 0
-		}
-		if !open && b.idle() || b.w.over() {
+		if b.loops.Idle() && b.calls.Idle() && (b.groups == nil || b.groups.idle()) || b.w.Over() {
 			return
 		}
-		b.w.step()
+		b.w.Step()
 	}
-}
-
-// idle: no call of a store, or of the groups, is queued.
-func (b *broker) idle() bool {
-	if b.groups != nil && !b.groups.idle() {
-		return false
-	}
-	for _, l := range b.lanes {
-		if l.running || len(l.queue) > 0 {
-			return false
-		}
-	}
-	return b.store.pending == 0
-}
-
-// executor runs the calls of one life's manager when the world says.
-type executor struct {
-	b    *broker
-	life int
-}
-
-// Ordered implements replica.Executor.
-func (e *executor) Ordered(key replica.Lane, work func(context.Context)) {
-	if e.life != e.b.life {
-		return
-	}
-	l := e.b.lanes[key]
-	if l == nil {
-		l = &lane{}
-		e.b.lanes[key] = l
-	}
-	l.queue = append(l.queue, work)
-	e.runNext(l)
-}
-
-func (e *executor) runNext(l *lane) {
-	if l.running || len(l.queue) == 0 {
-		return
-	}
-	l.running = true
-	e.b.w.after(e.b.f.storeDelay(), func() {
-		if e.life != e.b.life {
-			return
-		}
-		work := l.queue[0]
-		l.queue = l.queue[1:]
-		work(context.Background())
-		l.running = false
-		e.runNext(l)
-	})
-}
-
-// Go implements replica.Executor.
-func (e *executor) Go(_ model.DirectoryID, work func(context.Context)) {
-	if e.life != e.b.life {
-		return
-	}
-	e.b.store.pending++
-	e.b.w.after(e.b.f.storeDelay(), func() {
-		if e.life == e.b.life {
-			e.b.store.pending--
-			work(context.Background())
-		}
-	})
 }
 
 // plugin is a store whose process can die alone, and is started again by its
@@ -293,7 +186,6 @@ func (e *executor) Go(_ model.DirectoryID, work func(context.Context)) {
 type plugin struct {
 	storage.Store // of the process that is up
 	b             *broker
-	pending       int // calls that the executor has not run yet
 	alive         bool
 	lent          *granted // the store, when it lends the ends of logs
 }
@@ -306,20 +198,20 @@ func (p *plugin) start() {
 	s, _, err := memstore.Open(p.b.disk, storage.Config{Identity: storage.Identity{ClusterID: "sim", NodeID: int32(nodeID)}}, memstore.Options{
 		Now: p.b.w.Now,
 		Defer: func(run func()) {
-			p.b.w.after(p.b.f.diskDelay(), func() {
+			p.b.w.After(p.b.f.DiskDelay(), func() {
 				run()
-				p.b.f.stepped()
+				p.b.f.Stepped()
 			})
 		},
-		Before: p.b.f.before,
-		After:  p.b.f.after,
+		Before: p.b.f.Before,
+		After:  p.b.f.After,
 	})
 	if err != nil {
 		panic("sim: the store does not open: " + err.Error())
 	}
 	p.Store, p.lent = s, nil
 	if p.b.pages != nil {
-		p.lent = &granted{Store: s, w: p.b.w, report: p.b.f.report, pages: p.b.pages, logs: make(map[storage.Handle]*grantedLog)}
+		p.lent = &granted{Store: s, w: p.b.w, report: p.b.report, pages: p.b.pages, logs: make(map[storage.Handle]*grantedLog)}
 		p.Store = p.lent
 	}
 }
@@ -330,7 +222,7 @@ func (p *plugin) die() {
 	p.alive = false
 	p.b.disk.Kill()
 	if lent := p.lent; lent != nil {
-		p.b.w.after(p.b.w.between(0, 5*time.Millisecond), lent.revoke)
+		p.b.w.After(p.b.w.Between(0, 5*time.Millisecond), lent.revoke)
 	}
 }
 

@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/sim/world"
 )
 
 // checker knows what clients were told and what they read, and holds the one
 // against the other.
 type checker struct {
-	w          *world
+	w          *world.World
 	retention  bool // old records may go by themselves
 	partitions map[model.Partition]*seen
 	violations []string
@@ -24,7 +25,7 @@ type seen struct {
 	hw       int64
 }
 
-func newChecker(w *world, retention bool) *checker {
+func newChecker(w *world.World, retention bool) *checker {
 	return &checker{w: w, retention: retention, partitions: make(map[model.Partition]*seen)}
 }
 
@@ -39,7 +40,7 @@ func (c *checker) of(p model.Partition) *seen {
 
 func (c *checker) violate(format string, args ...any) {
 	v := fmt.Sprintf(format, args...)
-	c.w.note("VIOLATION: %s", v)
+	c.w.Note("VIOLATION: %s", v)
 	c.violations = append(c.violations, v)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/core/sim/world"
 )
 
 // manualGroup has no members: offsets are committed from outside.
@@ -26,31 +27,31 @@ type consumers struct {
 
 // GroupOptionsOf draws the shape of a run with groups from its seed.
 func GroupOptionsOf(seed uint64) Options {
-	w := newWorld(seed^0x67a0b5, nil)
+	w := world.New(seed^0x67a0b5, nil)
 	o := Options{
-		Partitions:        1 + w.rand.IntN(5),
-		Pace:              w.between(20*time.Millisecond, 200*time.Millisecond),
-		Flush:             partition.FlushPolicy(w.rand.IntN(3)),
-		InFlight:          1 << w.rand.IntN(6),
-		SnapshotAfter:     1 + w.rand.IntN(30),
-		SegmentBytes:      int64(1000 + w.rand.IntN(8000)),
+		Partitions:        1 + w.Rand.IntN(5),
+		Pace:              w.Between(20*time.Millisecond, 200*time.Millisecond),
+		Flush:             partition.FlushPolicy(w.Rand.IntN(3)),
+		InFlight:          1 << w.Rand.IntN(6),
+		SnapshotAfter:     1 + w.Rand.IntN(30),
+		SegmentBytes:      int64(1000 + w.Rand.IntN(8000)),
 		RetentionBytes:    -1,
-		Faulty:            w.between(5*time.Second, 9*time.Second),
-		Calm:              w.between(500*time.Millisecond, 4*time.Second),
-		FaultOneIn:        20 + w.rand.IntN(300),
-		Groups:            1 + w.rand.IntN(2),
-		Members:           1 + w.rand.IntN(3),
-		OffsetsPartitions: 1 + w.rand.IntN(3),
-		ChunkBytes:        300 + w.rand.IntN(4000),
+		Faulty:            w.Between(5*time.Second, 9*time.Second),
+		Calm:              w.Between(500*time.Millisecond, 4*time.Second),
+		FaultOneIn:        20 + w.Rand.IntN(300),
+		Groups:            1 + w.Rand.IntN(2),
+		Members:           1 + w.Rand.IntN(3),
+		OffsetsPartitions: 1 + w.Rand.IntN(3),
+		ChunkBytes:        300 + w.Rand.IntN(4000),
 		Coordination:      group.DefaultSettings(),
 	}
 	c := &o.Coordination
 	c.SessionMin = 100 * time.Millisecond
-	c.InitialDelay = w.between(20*time.Millisecond, 200*time.Millisecond)
-	c.Retention = w.between(2*time.Second, 5*time.Second)
+	c.InitialDelay = w.Between(20*time.Millisecond, 200*time.Millisecond)
+	c.Retention = w.Between(2*time.Second, 5*time.Second)
 	c.ExpiryEvery = time.Second
-	c.CommitTimeout = w.between(200*time.Millisecond, time.Second)
-	o.Granted = w.chance(2)
+	c.CommitTimeout = w.Between(200*time.Millisecond, time.Second)
+	o.Granted = w.Chance(2)
 	return o
 }
 
@@ -62,7 +63,7 @@ func (s *simulation) consumeInGroups() {
 		g := &consumers{name: fmt.Sprintf("group-%d", i), quiet: make([]bool, s.opts.Partitions)}
 		s.consumers = append(s.consumers, g)
 		for range s.opts.Members {
-			s.enter(g, "", s.w.between(0, 500*time.Millisecond))
+			s.enter(g, "", s.w.Between(0, 500*time.Millisecond))
 		}
 	}
 	s.commitFromOutside()
@@ -75,7 +76,7 @@ func (s *simulation) consumeInGroups() {
 func (s *simulation) sway() {
 	const times = 6
 	for i := range times {
-		s.w.after(s.opts.Faulty*time.Duration(i+1)/(times+1), func() {
+		s.w.After(s.opts.Faulty*time.Duration(i+1)/(times+1), func() {
 			g := s.consumers[i%len(s.consumers)]
 			if alive := g.alive(); len(alive) > s.opts.Members {
 				alive[0].leave()
@@ -90,10 +91,10 @@ func (s *simulation) sway() {
 func (s *simulation) enter(g *consumers, instance string, after time.Duration) *member {
 	g.made++
 	m := &member{
-		s: s, group: g, name: fmt.Sprintf("%s/%d", g.name, g.made), instance: instance, old: s.w.chance(4),
-		session: s.w.between(300*time.Millisecond, 800*time.Millisecond), patience: s.w.between(400*time.Millisecond, 1200*time.Millisecond),
+		s: s, group: g, name: fmt.Sprintf("%s/%d", g.name, g.made), instance: instance, old: s.w.Chance(4),
+		session: s.w.Between(300*time.Millisecond, 800*time.Millisecond), patience: s.w.Between(400*time.Millisecond, 1200*time.Millisecond),
 	}
-	if instance == "" && s.w.chance(3) {
+	if instance == "" && s.w.Chance(3) {
 		m.instance = fmt.Sprintf("static-%d", g.made)
 	}
 	g.members = append(g.members, m)
@@ -123,7 +124,7 @@ func (s *simulation) fetchOffsets(name string, keys []model.TopicPartition, hear
 		send(by, "fetch", by.delay(), time.Second, post, told, heard, lost)
 		return
 	}
-	ask(s, "fetch of offsets of "+name, s.w.between(0, 2*time.Millisecond), time.Second, post, told, heard, lost)
+	ask(s, "fetch of offsets of "+name, s.w.Between(0, 2*time.Millisecond), time.Second, post, told, heard, lost)
 }
 
 // commitOffsets commits, as a member or, without one, from outside.
@@ -141,11 +142,11 @@ func commitOffsets(s *simulation, by *member, q model.CommitOffsets, keys []mode
 		for i := range keys {
 			q.Offsets[i] = model.GroupOffset{TopicPartition: keys[i], Offset: offsets[i], LeaderEpoch: model.NoEpoch, Metadata: marks[i]}
 		}
-		s.w.note("%s commits %v in generation %d", q.Group, offsets, q.Generation)
+		s.w.Note("%s commits %v in generation %d", q.Group, offsets, q.Generation)
 		g.Commit(context.Background(), q, done)
 	}
 	told := func(a model.CommittedOffsets) {
-		s.w.note("%s's commit of %v: %v", q.Group, offsets, a.Err)
+		s.w.Note("%s's commit of %v: %v", q.Group, offsets, a.Err)
 		s.ledger.settled(c, keys, attempts, a.Err)
 		if a.Err == nil {
 			s.report.Commits += len(keys)
@@ -168,10 +169,10 @@ func commitOffsets(s *simulation, by *member, q model.CommitOffsets, keys []mode
 func (s *simulation) commitFromOutside() {
 	keys, offset := ordersOf([]int32{0}), int64(0)
 	var next func()
-	again := func() { s.w.after(s.w.between(10*time.Millisecond, 2*time.Second), next) }
+	again := func() { s.w.After(s.w.Between(10*time.Millisecond, 2*time.Second), next) }
 	next = func() {
 		offset++
-		commitOffsets(s, nil, model.CommitOffsets{Group: manualGroup, Generation: -1, Retention: -1}, keys, []int64{offset}, s.w.between(0, 2*time.Millisecond),
+		commitOffsets(s, nil, model.CommitOffsets{Group: manualGroup, Generation: -1, Retention: -1}, keys, []int64{offset}, s.w.Between(0, 2*time.Millisecond),
 			func(error) { again() }, again)
 	}
 	again()
@@ -180,13 +181,13 @@ func (s *simulation) commitFromOutside() {
 // lookOn fetches offsets from outside, again and again.
 func (s *simulation) lookOn() {
 	most := 150 * time.Millisecond
-	if !s.f.on {
+	if !s.f.On {
 		most = calmFor / 2
 	}
-	s.w.after(s.w.between(5*time.Millisecond, most), func() {
+	s.w.After(s.w.Between(5*time.Millisecond, most), func() {
 		if s.broker.up {
 			s.unanswered()
-			s.lookAt(s.w.rand.IntN(len(s.consumers) + 1))
+			s.lookAt(s.w.Rand.IntN(len(s.consumers) + 1))
 		}
 		s.lookOn()
 	})
@@ -211,11 +212,11 @@ func (s *simulation) allKeys() []model.TopicPartition {
 // troubleGroups brings, again and again while the faults are on, one of the things
 // that happen to members and coordinators.
 func (s *simulation) troubleGroups() {
-	s.w.after(s.w.between(50*time.Millisecond, 500*time.Millisecond), func() {
-		if !s.f.on {
+	s.w.After(s.w.Between(50*time.Millisecond, 500*time.Millisecond), func() {
+		if !s.f.On {
 			return
 		}
-		s.troubleGroup(s.consumers[s.w.rand.IntN(len(s.consumers))])
+		s.troubleGroup(s.consumers[s.w.Rand.IntN(len(s.consumers))])
 		s.troubleGroups()
 	})
 }
@@ -224,9 +225,9 @@ func (s *simulation) troubleGroup(g *consumers) {
 	alive := g.alive()
 	var m *member
 	if len(alive) > 0 {
-		m = alive[s.w.rand.IntN(len(alive))]
+		m = alive[s.w.Rand.IntN(len(alive))]
 	}
-	switch n := s.w.rand.IntN(16); {
+	switch n := s.w.Rand.IntN(16); {
 	case n < 2 && len(alive) < 5, m == nil && n < 7:
 		s.enter(g, "", 0)
 	case m == nil && n < 11:
@@ -236,7 +237,7 @@ func (s *simulation) troubleGroup(g *consumers) {
 	case n < 4:
 		m.leave()
 	case n < 6:
-		m.stall(s.w.between(50*time.Millisecond, 3*time.Second))
+		m.stall(s.w.Between(50*time.Millisecond, 3*time.Second))
 	case n < 9:
 		m.vanish()
 		if n > 6 {
@@ -259,7 +260,7 @@ func (s *simulation) troubleGroup(g *consumers) {
 	case n == 14:
 		s.makeAnew()
 	case n == 15:
-		p := s.w.rand.IntN(len(g.quiet))
+		p := s.w.Rand.IntN(len(g.quiet))
 		g.quiet[p] = !g.quiet[p]
 	}
 }
@@ -268,9 +269,9 @@ func (s *simulation) troubleGroup(g *consumers) {
 // under its name, another with the ID that it had.
 func (s *simulation) comeBack(m *member) {
 	s.report.Returned++
-	back := s.enter(m.group, m.instance, s.w.between(time.Millisecond, 1500*time.Millisecond))
+	back := s.enter(m.group, m.instance, s.w.Between(time.Millisecond, 1500*time.Millisecond))
 	back.instance, back.session, back.patience = m.instance, m.session, m.patience
-	if m.instance == "" && s.w.chance(2) {
+	if m.instance == "" && s.w.Chance(2) {
 		back.id = m.id
 	}
 }
@@ -278,14 +279,14 @@ func (s *simulation) comeBack(m *member) {
 // moveAway takes a partition of the offsets topic from the broker for a while, or
 // only begins a new leader epoch.
 func (s *simulation) moveAway() {
-	index := int32(s.w.rand.IntN(s.opts.OffsetsPartitions))
+	index := int32(s.w.Rand.IntN(s.opts.OffsetsPartitions))
 	s.report.Moves++
-	s.w.note("offsets partition %d moves away", index)
-	if s.w.chance(2) {
+	s.w.Note("offsets partition %d moves away", index)
+	if s.w.Chance(2) {
 		s.lead(index, model.NoNode)
 	}
-	s.w.after(s.w.between(time.Millisecond, 800*time.Millisecond), func() {
-		s.w.note("offsets partition %d moves back", index)
+	s.w.After(s.w.Between(time.Millisecond, 800*time.Millisecond), func() {
+		s.w.Note("offsets partition %d moves back", index)
 		s.lead(index, nodeID)
 	})
 }
@@ -307,10 +308,10 @@ func (s *simulation) stopSoon() {
 	if !s.broker.up {
 		return
 	}
-	s.w.note("broker stops")
+	s.w.Note("broker stops")
 	s.broker.groups.Stop()
 	life := s.broker.life
-	s.w.after(s.w.between(time.Millisecond, 300*time.Millisecond), func() {
+	s.w.After(s.w.Between(time.Millisecond, 300*time.Millisecond), func() {
 		if life == s.broker.life {
 			s.killBroker()
 		}
@@ -325,15 +326,15 @@ func (s *simulation) makeAnew() {
 	if !ok {
 		return
 	}
-	s.w.note("topic %s is deleted", auditTopic)
+	s.w.Note("topic %s is deleted", auditTopic)
 	for _, g := range s.consumers {
 		s.ledger.attempted(s.ledger.of(g.name), []model.TopicPartition{{Topic: auditTopic}}, []int64{-1}, nil)
 	}
 	s.change(&image.TopicRemovalRecord{ID: old.ID, Name: old.Name})
 	id := old.ID
 	id[1]++
-	s.w.after(s.w.between(time.Millisecond, time.Second), func() {
-		s.w.note("topic %s is made anew", auditTopic)
+	s.w.After(s.w.Between(time.Millisecond, time.Second), func() {
+		s.w.Note("topic %s is made anew", auditTopic)
 		s.change(topic(id, auditTopic, 1)...)
 	})
 }
@@ -343,14 +344,14 @@ func (s *simulation) deleteAudits(g *consumers) {
 	keys := []model.TopicPartition{{Topic: auditTopic}}
 	var c claim
 	var attempts []*attempt
-	ask(s, "deletion of offsets of "+g.name, s.w.between(0, 2*time.Millisecond), time.Second,
+	ask(s, "deletion of offsets of "+g.name, s.w.Between(0, 2*time.Millisecond), time.Second,
 		func(groups *groups, done func(model.DeletedOffsets)) {
 			c = claim{g: s.ledger.of(g.name)}
 			attempts = s.ledger.attempted(c.g, keys, []int64{-1}, nil)
 			groups.DeleteOffsets(context.Background(), model.DeleteOffsets{Group: g.name, Partitions: keys}, done)
 		},
 		func(a model.DeletedOffsets) {
-			s.w.note("deletion of offsets of %s: %v", g.name, a.Err)
+			s.w.Note("deletion of offsets of %s: %v", g.name, a.Err)
 			s.ledger.settled(c, keys, attempts, a.Err)
 			if a.Err == nil {
 				s.report.Deleted++
@@ -368,7 +369,7 @@ func (s *simulation) deleteGroup(g *consumers) {
 	}
 	var c claim
 	var attempts []*attempt
-	ask(s, "deletion of "+g.name, s.w.between(0, 2*time.Millisecond), time.Second,
+	ask(s, "deletion of "+g.name, s.w.Between(0, 2*time.Millisecond), time.Second,
 		func(groups *groups, done func(error)) {
 			c = claim{g: s.ledger.of(g.name)}
 			c.g.deletions++
@@ -376,7 +377,7 @@ func (s *simulation) deleteGroup(g *consumers) {
 			groups.Delete(context.Background(), g.name, done)
 		},
 		func(err error) {
-			s.w.note("deletion of %s: %v", g.name, err)
+			s.w.Note("deletion of %s: %v", g.name, err)
 			if err != nil && definite(err) {
 				c.g.deletions = max(0, c.g.deletions-1)
 			}

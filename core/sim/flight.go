@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/sim/world"
 )
 
 // flight is one request to the group coordinator and its answer. A client that has
@@ -41,8 +42,8 @@ func ask[A any](s *simulation, what string, delay, patience time.Duration, post 
 			f.back(func() { heard(a) })
 		})
 	}
-	s.w.after(delay, f.arrive)
-	s.w.after(patience, f.giveUp)
+	s.w.After(delay, f.arrive)
+	s.w.After(patience, f.giveUp)
 	return f
 }
 
@@ -52,21 +53,21 @@ func (f *flight) arrive() {
 		return
 	}
 	if !f.s.broker.up || f.life != f.s.broker.life {
-		f.s.w.after(f.s.w.between(time.Millisecond, 20*time.Millisecond), f.drop)
+		f.s.w.After(f.s.w.Between(time.Millisecond, 20*time.Millisecond), f.drop)
 		return
 	}
 	f.arrived = true
-	f.s.open[f] = f.s.w.now
+	f.s.open[f] = f.s.w.Now()
 	f.post()
 }
 
 // back brings the answer, if nothing happens to it.
 func (f *flight) back(heard func()) {
-	if f.s.f.on && f.s.w.chance(60) {
+	if f.s.f.On && f.s.w.Chance(60) {
 		f.s.report.LostAnswers++
 		return
 	}
-	f.s.w.after(f.s.w.between(0, 2*time.Millisecond), func() {
+	f.s.w.After(f.s.w.Between(0, 2*time.Millisecond), func() {
 		if !f.over {
 			f.over = true
 			heard()
@@ -77,7 +78,7 @@ func (f *flight) back(heard func()) {
 // giveUp is the end of the client's patience. What has not arrived by now arrives at
 // once or never.
 func (f *flight) giveUp() {
-	if !f.over && !f.arrived && f.s.w.chance(2) {
+	if !f.over && !f.arrived && f.s.w.Chance(2) {
 		f.arrive()
 	}
 	f.drop()
@@ -96,8 +97,8 @@ func (s *simulation) unanswered() {
 		switch {
 		case f.life != s.broker.life:
 			delete(s.open, f)
-		case s.w.now.Sub(since) > f.most:
-			s.check.violate("%s, which arrived at %s, is not answered", f.what, since.Sub(epoch))
+		case s.w.Now().Sub(since) > f.most:
+			s.check.violate("%s, which arrived at %s, is not answered", f.what, since.Sub(world.Epoch))
 			return
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brokerd/brokerd/core/sim/world"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -21,7 +22,7 @@ type pages map[storage.LogID][]storage.AppendRequest
 // hears of it.
 type granted struct {
 	storage.Store
-	w       *world
+	w       *world.World
 	report  *Report
 	pages   pages
 	logs    map[storage.Handle]*grantedLog
@@ -100,7 +101,7 @@ func (g *granted) open(ctx context.Context, spec storage.OpenSpec) storage.OpenR
 		return again
 	}
 	g.report.Found += len(untold)
-	g.w.note("an opening finds %d appends that it was not told of", len(untold))
+	g.w.Note("an opening finds %d appends that it was not told of", len(untold))
 	delete(g.pages, spec.ID)
 	again.Cut = r.Cut
 	return again
@@ -129,7 +130,7 @@ func (g *granted) Append(ctx context.Context, req storage.AppendRequest, done fu
 			l.plain--
 			if err == nil {
 				l.leo, l.durable = max(l.leo, result.LEO), result.Durable
-				l.lent = l.plain == 0 && !g.revoked && g.w.chance(lentOneIn)
+				l.lent = l.plain == 0 && !g.revoked && g.w.Chance(lentOneIn)
 			}
 			done(result, err)
 		})
@@ -146,7 +147,7 @@ func (g *granted) Append(ctx context.Context, req storage.AppendRequest, done fu
 		return
 	}
 	done(storage.AppendResult{LEO: l.leo, Survives: storage.SurvivesProcess, Durable: l.durable}, nil)
-	g.w.after(g.w.between(0, tellWithin), func() { g.tell(ctx, l) })
+	g.w.After(g.w.Between(0, tellWithin), func() { g.tell(ctx, l) })
 }
 
 // takes says whether an append can be written under a grant.

@@ -97,6 +97,12 @@ func (l *groupLog) EpochEnds(ctx context.Context, qs []model.EpochQuery) []model
 	return l.m.EpochEnds(ctx, qs)
 }
 
+// lane is the queue of one ordered sequence of calls.
+type lane struct {
+	queue   []func(context.Context)
+	running bool
+}
+
 // groupExecutor runs the calls of one life's coordinator when the world says.
 type groupExecutor struct {
 	b      *broker
@@ -135,16 +141,16 @@ func (e *groupExecutor) runNext(l *lane) {
 // that are being opened.
 func (e *groupExecutor) Go(_ int, work func(context.Context)) {
 	e.queued++
-	e.goWhenOpen(work, e.b.w.now.Add(openWait))
+	e.goWhenOpen(work, e.b.w.Now().Add(openWait))
 }
 
 const openWait = 2 * time.Second
 
 func (e *groupExecutor) goWhenOpen(work func(context.Context), until time.Time) {
 	e.after(func() {
-		if e.b.w.now.Before(until) && e.opening() {
+		if e.b.w.Now().Before(until) && e.opening() {
 			e.queued++
-			e.b.w.after(5*time.Millisecond, func() {
+			e.b.w.After(5*time.Millisecond, func() {
 				if e.life == e.b.life {
 					e.goWhenOpen(work, until)
 				}
@@ -171,7 +177,7 @@ func (e *groupExecutor) opening() bool {
 }
 
 func (e *groupExecutor) after(do func()) {
-	e.b.w.after(e.b.f.storeDelay(), func() {
+	e.b.w.After(e.b.f.StoreDelay(), func() {
 		if e.life == e.b.life {
 			e.queued--
 			do()
@@ -186,20 +192,20 @@ type groupEvents struct{ b *broker }
 // Loaded implements coordinator.Events.
 func (e *groupEvents) Loaded(time.Duration) {
 	e.b.terms++
-	e.b.w.note("groups are loaded")
+	e.b.w.Note("groups are loaded")
 }
 
 // LoadFailed implements coordinator.Events.
 func (e *groupEvents) LoadFailed() {}
 
 // Rebalanced implements coordinator.Events.
-func (e *groupEvents) Rebalanced() { e.b.f.report.Rebalances++ }
+func (e *groupEvents) Rebalanced() { e.b.report.Rebalances++ }
 
 // Committed implements coordinator.Events.
 func (e *groupEvents) Committed(int) {}
 
 // Expired implements coordinator.Events.
-func (e *groupEvents) Expired(offsets int) { e.b.f.report.Expired += offsets }
+func (e *groupEvents) Expired(offsets int) { e.b.report.Expired += offsets }
 
 // Refused implements coordinator.Events.
 func (e *groupEvents) Refused() {}

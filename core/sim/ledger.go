@@ -118,7 +118,7 @@ func (l *ledger) lives(g *groupSeen) {
 	for key, o := range g.offsets {
 		o.none = o.none || key.Topic != auditTopic && l.mayExpire(g, key, o.lowest)
 	}
-	g.alive = l.c.w.now
+	g.alive = l.c.w.Now()
 }
 
 // joined: a member was told of a generation.
@@ -177,7 +177,7 @@ func (l *ledger) attempted(g *groupSeen, keys []model.TopicPartition, offsets []
 	out := make([]*attempt, len(keys))
 	for i, key := range keys {
 		o := g.key(key)
-		out[i] = &attempt{offset: offsets[i], at: l.c.w.now}
+		out[i] = &attempt{offset: offsets[i], at: l.c.w.Now()}
 		if marks != nil {
 			marks[i] = fmt.Sprintf("%d", len(o.attempts))
 		}
@@ -303,7 +303,7 @@ func (l *ledger) mayExpire(g *groupSeen, key model.TopicPartition, lowest int) b
 		o := g.key(key)
 		since = o.attempts[min(lowest, len(o.attempts)-1)].at
 	}
-	return l.c.w.now.Sub(since) >= l.keep
+	return l.c.w.Now().Sub(since) >= l.keep
 }
 
 // mayBeGone reports whether the group may have been removed since: without an offset

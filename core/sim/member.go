@@ -49,14 +49,14 @@ func (m *member) slot(id string) string {
 // do runs something of this membership, when the member is not stalled.
 func (m *member) do(after time.Duration, do func()) {
 	era := m.era
-	m.s.w.after(after, func() { m.now(era, do) })
+	m.s.w.After(after, func() { m.now(era, do) })
 }
 
 func (m *member) now(era int, do func()) {
 	switch {
 	case m.gone || era != m.era:
-	case m.s.w.now.Before(m.stalled):
-		m.s.w.at(m.stalled, func() { m.now(era, do) })
+	case m.s.w.Now().Before(m.stalled):
+		m.s.w.At(m.stalled, func() { m.now(era, do) })
 	default:
 		do()
 	}
@@ -64,14 +64,14 @@ func (m *member) now(era int, do func()) {
 
 // delay is how long a request is on its way.
 func (m *member) delay() time.Duration {
-	if m.s.f.on && m.s.w.chance(60) {
-		return m.s.w.between(0, 3*time.Second)
+	if m.s.f.On && m.s.w.Chance(60) {
+		return m.s.w.Between(0, 3*time.Second)
 	}
-	return m.s.w.between(0, 2*time.Millisecond)
+	return m.s.w.Between(0, 2*time.Millisecond)
 }
 
 // again waits a little before something is tried once more.
-func (m *member) again() time.Duration { return m.s.w.between(2*time.Millisecond, 40*time.Millisecond) }
+func (m *member) again() time.Duration { return m.s.w.Between(2*time.Millisecond, 40*time.Millisecond) }
 
 // send is ask for a member: answers reach it while it is not stalled, and only in the
 // membership in which it asked.
@@ -96,7 +96,7 @@ func (m *member) join() {
 		func(g *groups, done func(model.JoinedGroup)) { g.Join(context.Background(), q, done) },
 		func(a model.JoinedGroup) {
 			if a.Err == nil {
-				m.s.w.note("%s joins generation %d as %s", m.name, a.Generation, a.MemberID)
+				m.s.w.Note("%s joins generation %d as %s", m.name, a.Generation, a.MemberID)
 				m.s.ledger.joined(m.group.name, m.instance, a)
 			}
 		},
@@ -158,7 +158,7 @@ func (m *member) sync(assignments []model.MemberAssignment) {
 		},
 		func(a model.SyncedGroup) {
 			if a.Err == nil {
-				m.s.w.note("%s is assigned %s", m.name, a.Assignment)
+				m.s.w.Note("%s is assigned %s", m.name, a.Assignment)
 				m.s.ledger.synced(c, m.slot(q.MemberID), a.Assignment)
 			}
 		},
@@ -198,10 +198,10 @@ func (m *member) position() {
 
 // pace is how long processing takes. When the faults have ended there is less to do.
 func (m *member) pace() time.Duration {
-	if m.s.f.on {
-		return m.s.w.between(0, m.s.opts.Pace)
+	if m.s.f.On {
+		return m.s.w.Between(0, m.s.opts.Pace)
 	}
-	return m.s.w.between(0, calmFor/4)
+	return m.s.w.Between(0, calmFor/4)
 }
 
 // process goes on in some of its partitions, and commits.
@@ -209,7 +209,7 @@ func (m *member) process() {
 	var partitions []int32
 	for _, p := range m.owned {
 		// Now and then nothing comes for long.
-		if m.next[p] == 0 || !m.group.quiet[p] && m.s.w.chance(2) {
+		if m.next[p] == 0 || !m.group.quiet[p] && m.s.w.Chance(2) {
 			partitions = append(partitions, p)
 		}
 	}
@@ -217,10 +217,10 @@ func (m *member) process() {
 		keys := ordersOf(partitions)
 		offsets := make([]int64, len(keys))
 		for i, p := range partitions {
-			m.next[p] += 1 + m.s.w.rand.Int64N(5)
+			m.next[p] += 1 + m.s.w.Rand.Int64N(5)
 			offsets[i] = m.next[p]
 		}
-		if m.s.w.chance(6) {
+		if m.s.w.Chance(6) {
 			m.group.audits++
 			keys, offsets = append(keys, model.TopicPartition{Topic: auditTopic}), append(offsets, m.group.audits)
 		}
@@ -233,10 +233,10 @@ func (m *member) process() {
 // commit tries until the offsets are committed, or the membership is over.
 func (m *member) commit(keys []model.TopicPartition, offsets []int64) {
 	delay := m.delay()
-	if m.s.f.on && m.s.w.chance(80) {
+	if m.s.f.On && m.s.w.Chance(80) {
 		// A process that stops with a commit on its way: others may have taken its
 		// place when that arrives.
-		delay = m.s.w.between(m.session, 3*m.session+m.patience)
+		delay = m.s.w.Between(m.session, 3*m.session+m.patience)
 		m.stall(delay + time.Millisecond)
 	}
 	commitOffsets(m.s, m, model.CommitOffsets{Group: m.group.name, Generation: m.generation, MemberID: m.id, InstanceID: m.instance, Retention: -1}, keys, offsets, delay,
@@ -286,12 +286,12 @@ func (m *member) beat() {
 // refused goes on as clients do.
 func (m *member) refused(err error) {
 	m.errors++
-	m.s.w.note("%s hears %v", m.name, err)
+	m.s.w.Note("%s hears %v", m.name, err)
 	switch {
 	case errors.Is(err, model.ErrFencedInstanceID):
 		m.s.report.Fenced++
 		m.gone = true // another process has this name, or had it last
-		if !m.s.f.on && len(m.group.alive()) == 0 {
+		if !m.s.f.On && len(m.group.alive()) == 0 {
 			m.s.enter(m.group, "", 0)
 		}
 		return
@@ -309,20 +309,20 @@ func (m *member) refused(err error) {
 
 func (m *member) stall(d time.Duration) {
 	m.s.report.Stalls++
-	m.stalled = m.s.w.now.Add(d)
-	m.s.w.note("%s stalls for %s", m.name, d)
+	m.stalled = m.s.w.Now().Add(d)
+	m.s.w.Note("%s stalls for %s", m.name, d)
 }
 
 // vanish ends the process without a word.
 func (m *member) vanish() {
 	m.s.report.Vanished++
-	m.s.w.note("%s vanishes", m.name)
+	m.s.w.Note("%s vanishes", m.name)
 	m.gone = true
 }
 
 // leave ends the membership; static members just go (KIP-345).
 func (m *member) leave() {
-	m.s.w.note("%s leaves", m.name)
+	m.s.w.Note("%s leaves", m.name)
 	m.gone = true
 	if m.instance != "" || m.id == "" {
 		return

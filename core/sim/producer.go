@@ -60,7 +60,7 @@ type slot struct {
 
 func (p *producer) start() {
 	p.conn = &connection{open: true, life: p.s.broker.life}
-	p.s.w.after(p.s.w.between(0, 20*time.Millisecond), p.fill)
+	p.s.w.After(p.s.w.Between(0, 20*time.Millisecond), p.fill)
 }
 
 // done: all was made and acknowledged.
@@ -73,24 +73,24 @@ func (p *producer) fill() {
 		b := p.make()
 		p.window = append(p.window, b)
 		p.send(b)
-		if p.s.w.chance(3) {
+		if p.s.w.Chance(3) {
 			break
 		}
 	}
 	if p.left > 0 {
-		p.s.w.after(p.s.w.between(0, p.s.opts.Pace), p.fill)
+		p.s.w.After(p.s.w.Between(0, p.s.opts.Pace), p.fill)
 	}
 }
 
 func (p *producer) make() *sent {
-	n := 1 + p.s.w.rand.IntN(4)
+	n := 1 + p.s.w.Rand.IntN(4)
 	b := &sent{}
 	records := make([]batch.Record, n)
 	for i := range n {
 		v := fmt.Sprintf("%d.%d", p.id, p.values)
 		p.values++
 		b.values = append(b.values, v)
-		records[i] = batch.Record{Timestamp: p.s.w.now.UnixMilli(), Value: []byte(v)}
+		records[i] = batch.Record{Timestamp: p.s.w.Now().UnixMilli(), Value: []byte(v)}
 	}
 	opts := batch.Options{}
 	if p.pid >= 0 {
@@ -108,18 +108,18 @@ func (p *producer) make() *sent {
 // send puts a batch on the connection.
 func (p *producer) send(b *sent) {
 	c := p.conn
-	at := p.s.w.now.Add(p.s.w.between(0, 2*time.Millisecond))
-	if p.s.f.on && p.s.w.chance(40) {
-		at = at.Add(p.s.w.between(0, 3*time.Second))
+	at := p.s.w.Now().Add(p.s.w.Between(0, 2*time.Millisecond))
+	if p.s.f.On && p.s.w.Chance(40) {
+		at = at.Add(p.s.w.Between(0, 3*time.Second))
 	}
 	if at.Before(c.arrives) {
 		at = c.arrives
 	}
 	c.arrives = at
-	p.s.w.at(at, func() { p.arrive(c, b) })
-	p.s.w.after(5*time.Second, func() {
+	p.s.w.At(at, func() { p.arrive(c, b) })
+	p.s.w.After(5*time.Second, func() {
 		if !c.broken && !b.acked && p.conn == c {
-			p.s.w.note("producer %d times out", p.id)
+			p.s.w.Note("producer %d times out", p.id)
 			p.reconnect()
 		}
 	})
@@ -140,7 +140,7 @@ func (p *producer) arrive(c *connection, b *sent) {
 	if err != nil {
 		panic("sim: " + err.Error())
 	}
-	p.s.w.note("producer %d's %v arrives", p.id, b.values)
+	p.s.w.Note("producer %d's %v arrives", p.id, b.values)
 	here := &slot{b: b}
 	c.waiting = append(c.waiting, here)
 	br.manager.Append(context.Background(), model.Append{
@@ -161,13 +161,13 @@ func (p *producer) reply(c *connection) {
 	for len(c.waiting) > 0 && c.waiting[0].done {
 		next := c.waiting[0]
 		c.waiting = c.waiting[1:]
-		at := p.s.w.now.Add(p.s.w.between(0, time.Millisecond))
+		at := p.s.w.Now().Add(p.s.w.Between(0, time.Millisecond))
 		if at.Before(c.answers) {
 			at = c.answers
 		}
 		c.answers = at
-		lost := p.s.f.on && p.s.w.chance(50)
-		p.s.w.at(at, func() { p.answered(c, next.b, next.a, lost) })
+		lost := p.s.f.On && p.s.w.Chance(50)
+		p.s.w.At(at, func() { p.answered(c, next.b, next.a, lost) })
 	}
 }
 
@@ -178,7 +178,7 @@ func (p *producer) answered(c *connection, b *sent, a model.Appended, lost bool)
 	}
 	if lost {
 		p.s.report.LostAnswers++
-		p.s.w.note("producer %d loses an answer", p.id)
+		p.s.w.Note("producer %d loses an answer", p.id)
 		p.reconnect()
 		return
 	}
@@ -186,7 +186,7 @@ func (p *producer) answered(c *connection, b *sent, a model.Appended, lost bool)
 		p.refused(b, a)
 		return
 	}
-	p.s.w.note("producer %d's %v is at %d", p.id, b.values, a.BaseOffset)
+	p.s.w.Note("producer %d's %v is at %d", p.id, b.values, a.BaseOffset)
 	if p.acks == model.AcksAll {
 		p.s.check.acknowledged(p.partition, a.BaseOffset, b.values)
 	}
@@ -204,7 +204,7 @@ var retriable = []error{
 }
 
 func (p *producer) refused(b *sent, a model.Appended) {
-	p.s.w.note("producer %d hears %v", p.id, a.Err)
+	p.s.w.Note("producer %d hears %v", p.id, a.Err)
 	p.s.report.Retried++
 	for _, r := range retriable {
 		if errors.Is(a.Err, r) {
@@ -224,7 +224,7 @@ func (p *producer) reconnect() {
 	p.conn.broken = true
 	c := &connection{}
 	p.conn = c
-	p.s.w.after(p.s.w.between(time.Millisecond, 60*time.Millisecond), func() {
+	p.s.w.After(p.s.w.Between(time.Millisecond, 60*time.Millisecond), func() {
 		if p.conn != c {
 			return
 		}

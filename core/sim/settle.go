@@ -65,13 +65,13 @@ func (s *simulation) peace() {
 
 // runUntilServed runs until all clients are served, and says so when they are not.
 func (s *simulation) runUntilServed() {
-	limit, look := s.w.now.Add(patience), s.w.now
+	limit, look := s.w.Now().Add(patience), s.w.Now()
 	s.runUntil(func() bool {
-		if s.w.now.Before(look) {
+		if s.w.Now().Before(look) {
 			return false
 		}
-		look = s.w.now.Add(time.Millisecond)
-		return s.served() || !s.w.now.Before(limit) || len(s.check.violations) > 0
+		look = s.w.Now().Add(time.Millisecond)
+		return s.served() || !s.w.Now().Before(limit) || len(s.check.violations) > 0
 	})
 	if !s.served() {
 		s.check.violate("clients are not served %s after the last fault%s", patience, s.unsettled())
@@ -131,8 +131,8 @@ func (s *simulation) calm() {
 }
 
 func (s *simulation) runFor(d time.Duration) {
-	end := s.w.now.Add(d)
-	s.runUntil(func() bool { return !s.w.now.Before(end) || len(s.check.violations) > 0 })
+	end := s.w.Now().Add(d)
+	s.runUntil(func() bool { return !s.w.Now().Before(end) || len(s.check.violations) > 0 })
 }
 
 // generations are those of all groups. Errors count from now on.

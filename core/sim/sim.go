@@ -10,6 +10,7 @@ import (
 	"github.com/brokerd/brokerd/core/group"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/core/sim/world"
 )
 
 // plainProducer: every so many-th producer, and the first, is not idempotent.
@@ -81,9 +82,9 @@ func (r Report) Crashes() int { return r.Kills + r.Deaths + r.PowerLosses }
 
 // simulation is one run.
 type simulation struct {
-	w         *world
+	w         *world.World
 	opts      Options
-	f         *faults
+	f         *world.Faults
 	broker    *broker
 	check     *checker
 	producers []*producer
@@ -96,25 +97,25 @@ type simulation struct {
 
 // OptionsOf draws the shape of a run from its seed.
 func OptionsOf(seed uint64) Options {
-	w := newWorld(seed^0x0b5, nil)
+	w := world.New(seed^0x0b5, nil)
 	o := Options{
-		Partitions:     1 + w.rand.IntN(3),
-		Producers:      2 + w.rand.IntN(4),
-		Batches:        12 + w.rand.IntN(20),
-		Pace:           w.between(time.Millisecond, 60*time.Millisecond),
-		Flush:          partition.FlushPolicy(w.rand.IntN(3)),
-		InFlight:       1 << w.rand.IntN(6),
-		SnapshotAfter:  1 + w.rand.IntN(30),
-		SegmentBytes:   int64(200 + w.rand.IntN(3000)),
+		Partitions:     1 + w.Rand.IntN(3),
+		Producers:      2 + w.Rand.IntN(4),
+		Batches:        12 + w.Rand.IntN(20),
+		Pace:           w.Between(time.Millisecond, 60*time.Millisecond),
+		Flush:          partition.FlushPolicy(w.Rand.IntN(3)),
+		InFlight:       1 << w.Rand.IntN(6),
+		SnapshotAfter:  1 + w.Rand.IntN(30),
+		SegmentBytes:   int64(200 + w.Rand.IntN(3000)),
 		RetentionBytes: -1,
-		Faulty:         w.between(2*time.Second, 6*time.Second),
+		Faulty:         w.Between(2*time.Second, 6*time.Second),
 		Calm:           500 * time.Millisecond,
 		FaultOneIn:     8,
 	}
-	if w.chance(4) {
-		o.RetentionBytes = int64(500 + w.rand.IntN(5000))
+	if w.Chance(4) {
+		o.RetentionBytes = int64(500 + w.Rand.IntN(5000))
 	}
-	o.Granted = w.chance(2)
+	o.Granted = w.Chance(2)
 	return o
 }
 
@@ -125,10 +126,10 @@ const patience = 3 * time.Minute
 // is in the report.
 func Run(seed uint64, opts Options) (Report, error) {
 	report := &Report{Seed: seed}
-	w := newWorld(seed, opts.Log)
+	w := world.New(seed, opts.Log)
 	s := &simulation{w: w, opts: opts, report: report, check: newChecker(w, opts.RetentionBytes >= 0)}
-	s.f = &faults{w: w, on: true, oneIn: opts.FaultOneIn + w.rand.IntN(60), report: report}
-	b, err := newBroker(w, opts, s.f)
+	s.f = &world.Faults{W: w, On: true, OneIn: opts.FaultOneIn + w.Rand.IntN(60)}
+	b, err := newBroker(w, opts, s.f, report)
 	if err != nil {
 		return *report, fmt.Errorf("make the broker: %w", err)
 	}
@@ -142,15 +143,15 @@ func Run(seed uint64, opts Options) (Report, error) {
 	if opts.Groups > 0 {
 		s.consumeInGroups()
 	}
-	end := w.now.Add(opts.Faulty)
-	s.runUntil(func() bool { return !w.now.Before(end) || len(s.check.violations) > 0 })
+	end := w.Now().Add(opts.Faulty)
+	s.runUntil(func() bool { return !w.Now().Before(end) || len(s.check.violations) > 0 })
 	s.heal()
 	s.runUntilServed()
 	s.calm()
 	if err := s.finish(); err != nil {
 		return *report, err
 	}
-	report.Violations, report.Trace = s.check.violations, w.trace.sum
+	report.Violations, report.Trace, report.Failed = s.check.violations, w.Trace(), s.f.Failed
 	return *report, nil
 }
 
@@ -159,11 +160,11 @@ func (s *simulation) clients() {
 	for i := range s.opts.Producers {
 		p := &producer{
 			s: s, id: i, left: s.opts.Batches, acks: model.AcksAll, pid: int64(1000 + i),
-			partition: model.Partition{Topic: topicID, Index: int32(s.w.rand.IntN(s.opts.Partitions))},
+			partition: model.Partition{Topic: topicID, Index: int32(s.w.Rand.IntN(s.opts.Partitions))},
 		}
 		if i%plainProducer == 0 {
 			p.pid = model.NoProducerID
-			p.acks = []model.Acks{model.AcksAll, model.AcksAll, model.AcksLeader}[s.w.rand.IntN(3)]
+			p.acks = []model.Acks{model.AcksAll, model.AcksAll, model.AcksLeader}[s.w.Rand.IntN(3)]
 		}
 		p.start()
 		s.producers = append(s.producers, p)
@@ -173,10 +174,10 @@ func (s *simulation) clients() {
 func (s *simulation) runUntil(stop func() bool) {
 	for !stop() {
 		s.broker.pump()
-		if s.w.over() {
+		if s.w.Over() {
 			return
 		}
-		s.w.step()
+		s.w.Step()
 	}
 }
 
@@ -191,9 +192,9 @@ func (s *simulation) served() bool {
 
 // heal ends the faults: what is down comes up.
 func (s *simulation) heal() {
-	s.f.on = false
+	s.f.On = false
 	s.broker.disk.SetFree(-1)
-	s.w.note("faults end")
+	s.w.Note("faults end")
 	s.healGroups()
 }
 
@@ -202,7 +203,7 @@ func (s *simulation) watch() {
 	if s.opts.Producers == 0 {
 		return
 	}
-	s.w.after(s.w.between(time.Millisecond, 40*time.Millisecond), func() {
+	s.w.After(s.w.Between(time.Millisecond, 40*time.Millisecond), func() {
 		if s.broker.up {
 			s.read()
 			s.status()
@@ -223,13 +224,13 @@ func (s *simulation) status() {
 
 // read fetches from some place of some partition.
 func (s *simulation) read() {
-	p := model.Partition{Topic: topicID, Index: int32(s.w.rand.IntN(s.opts.Partitions))}
+	p := model.Partition{Topic: topicID, Index: int32(s.w.Rand.IntN(s.opts.Partitions))}
 	seen := s.check.of(p)
 	from := seen.logStart
 	if seen.hw > from {
-		from += s.w.rand.Int64N(seen.hw - from)
+		from += s.w.Rand.Int64N(seen.hw - from)
 	}
-	got := s.fetch(p, from, 200+s.w.rand.IntN(2000))
+	got := s.fetch(p, from, 200+s.w.Rand.IntN(2000))
 	if got.Err != nil {
 		return
 	}
@@ -269,7 +270,7 @@ func (s *simulation) consume(p model.Partition, from int64, got model.Fetched) (
 
 // finish starts the broker once more, cleanly or after a kill, and reads it all.
 func (s *simulation) finish() error {
-	if s.w.chance(2) && s.broker.up && s.broker.store.alive {
+	if s.w.Chance(2) && s.broker.up && s.broker.store.alive {
 		if !s.broker.stopCleanly() {
 			s.check.violate("the store did not shut down cleanly")
 		}
@@ -291,7 +292,7 @@ func (s *simulation) finish() error {
 
 // readAll reads a partition from its log start to its end.
 func (s *simulation) readAll(p model.Partition) {
-	limit := s.w.now.Add(patience)
+	limit := s.w.Now().Add(patience)
 	var values []string
 	next, start := int64(-1), int64(0)
 	for {
@@ -315,7 +316,7 @@ func (s *simulation) readAll(p model.Partition) {
 				continue
 			}
 		}
-		if !s.w.now.Before(limit) {
+		if !s.w.Now().Before(limit) {
 			s.check.violate("partition %d does not serve: %v", p.Index, got.Err)
 			return
 		}
@@ -323,10 +324,10 @@ func (s *simulation) readAll(p model.Partition) {
 			next = got.LogStart
 		}
 		s.broker.pump()
-		if s.w.over() {
+		if s.w.Over() {
 			s.check.violate("partition %d does not serve and nothing is to come: %v", p.Index, got.Err)
 			return
 		}
-		s.w.step()
+		s.w.Step()
 	}
 }

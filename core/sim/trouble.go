@@ -11,13 +11,13 @@ import (
 // trouble brings a crash, and then, again and again while the faults are on, one
 // of the things that happen to a broker.
 func (s *simulation) trouble() {
-	s.f.arm([]func(){s.killBroker, s.killPlugin}[s.w.rand.IntN(2)]) // at least one crash
+	s.f.Arm([]func(){s.killBroker, s.killPlugin}[s.w.Rand.IntN(2)]) // at least one crash
 	s.misfortunes()
 }
 
 func (s *simulation) misfortunes() {
-	s.w.after(s.w.between(20*time.Millisecond, s.opts.Calm), func() {
-		if !s.f.on {
+	s.w.After(s.w.Between(20*time.Millisecond, s.opts.Calm), func() {
+		if !s.f.On {
 			return
 		}
 		s.happen()
@@ -29,23 +29,23 @@ func (s *simulation) happen() {
 	if !s.broker.up {
 		return
 	}
-	switch s.w.rand.IntN(10) {
+	switch s.w.Rand.IntN(10) {
 	case 0, 1:
-		s.f.arm(s.killBroker)
+		s.f.Arm(s.killBroker)
 	case 2, 3, 4:
-		s.f.arm(s.killPlugin)
+		s.f.Arm(s.killPlugin)
 	case 5, 6:
-		s.f.arm(s.losePower)
+		s.f.Arm(s.losePower)
 	case 7:
 		s.report.Full++
-		free := s.w.rand.Int64N(600)
-		s.w.note("disk has %d bytes left", free)
+		free := s.w.Rand.Int64N(600)
+		s.w.Note("disk has %d bytes left", free)
 		s.broker.disk.SetFree(free)
-		s.w.after(s.w.between(100*time.Millisecond, 2*time.Second), func() { s.broker.disk.SetFree(-1) })
+		s.w.After(s.w.Between(100*time.Millisecond, 2*time.Second), func() { s.broker.disk.SetFree(-1) })
 	case 8:
-		s.f.stall = true
-		s.w.note("store stalls")
-		s.w.after(s.w.between(100*time.Millisecond, 3*time.Second), func() { s.f.stall = false })
+		s.f.Stall = true
+		s.w.Note("store stalls")
+		s.w.After(s.w.Between(100*time.Millisecond, 3*time.Second), func() { s.f.Stall = false })
 	case 9:
 		s.trim()
 	}
@@ -62,7 +62,7 @@ func (s *simulation) killBroker() {
 func (s *simulation) killPlugin() {
 	if s.broker.up {
 		s.report.Deaths++
-		s.w.note("plugin dies")
+		s.w.Note("plugin dies")
 		s.broker.store.die()
 		s.pluginReturns()
 	}
@@ -71,7 +71,7 @@ func (s *simulation) killPlugin() {
 // restart starts the broker a little later.
 func (s *simulation) restart() {
 	life := s.broker.life
-	s.w.after(s.w.between(time.Millisecond, 300*time.Millisecond), func() {
+	s.w.After(s.w.Between(time.Millisecond, 300*time.Millisecond), func() {
 		if life != s.broker.life {
 			return
 		}
@@ -84,7 +84,7 @@ func (s *simulation) restart() {
 // pluginReturns is its host starting it again.
 func (s *simulation) pluginReturns() {
 	life := s.broker.life
-	s.w.after(s.w.between(time.Millisecond, 200*time.Millisecond), func() {
+	s.w.After(s.w.Between(time.Millisecond, 200*time.Millisecond), func() {
 		if life == s.broker.life {
 			s.broker.store.start()
 			s.broker.manager.Restarted(storeName)
@@ -100,26 +100,26 @@ func (s *simulation) losePower() {
 		return
 	}
 	s.report.PowerLosses++
-	s.w.note("power is lost")
+	s.w.Note("power is lost")
 	s.broker.kill()
-	lost, torn := s.broker.disk.LosePower(s.w.rand.Uint64())
+	lost, torn := s.broker.disk.LosePower(s.w.Rand.Uint64())
 	clear(s.broker.pages)
 	s.report.Lost += lost
 	s.report.Torn += torn
-	s.w.note("%d batches are lost, %d torn", lost, torn)
+	s.w.Note("%d batches are lost, %d torn", lost, torn)
 	s.restart()
 }
 
 // trim asks that some records go.
 func (s *simulation) trim() {
-	p := model.Partition{Topic: topicID, Index: int32(s.w.rand.IntN(s.opts.Partitions))}
+	p := model.Partition{Topic: topicID, Index: int32(s.w.Rand.IntN(s.opts.Partitions))}
 	seen := s.check.of(p)
 	if seen.hw == 0 {
 		return
 	}
-	to := s.w.rand.Int64N(seen.hw + 1)
+	to := s.w.Rand.Int64N(seen.hw + 1)
 	s.report.Trims++
-	s.w.note("trim partition %d to %d", p.Index, to)
+	s.w.Note("trim partition %d to %d", p.Index, to)
 	seen.trimmed = max(seen.trimmed, to) // from now on they may be gone
 	life := s.broker.life
 	s.broker.manager.StartTrim(context.Background(), model.TrimQuery{Partition: p, Offset: to}, func(a model.TrimAnswer) {

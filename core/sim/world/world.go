@@ -1,0 +1,131 @@
+// Package world is what every simulation stands on: virtual time and the events to come,
+// of which a seed decides the order; the loops and the executor of one life of a process,
+// run by the world in place of goroutines; and the faults of stores.
+//
+// It never waits, reads no real clock and starts no goroutine: whoever runs a World does it
+// from one goroutine. It knows nothing of what is simulated.
+package world
+
+import (
+	"container/heap"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"time"
+)
+
+// Epoch is when every world begins.
+var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// World is virtual time and the events to come. Everything in a simulation runs
+// on the one goroutine that calls Step.
+type World struct {
+	Rand   *rand.Rand
+	now    time.Time
+	events eventHeap
+	seq    uint64
+	trace  traceHash
+	log    func(string) // nil: nobody listens
+}
+
+// event is something that happens at a time. Events of one time happen in the
+// order in which they were scheduled.
+type event struct {
+	at  time.Time
+	seq uint64
+	do  func()
+}
+
+// New makes a world of a seed. Every event that is noted is given to log, unless that is nil.
+func New(seed uint64, log func(string)) *World {
+	return &World{Rand: rand.New(rand.NewPCG(seed, 0x5eed)), now: Epoch, trace: newTraceHash(), log: log}
+}
+
+// Now implements loop.Clock.
+func (w *World) Now() time.Time { return w.now }
+
+// NewTimer implements loop.Clock. Nothing in a simulation may wait.
+func (w *World) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
+	panic("world: somebody waits on the only goroutine")
+}
+
+// AfterFunc implements loop.Clock, likewise.
+func (w *World) AfterFunc(time.Duration, func()) func() bool {
+	panic("world: somebody waits on the only goroutine")
+}
+
+// After schedules do.
+func (w *World) After(d time.Duration, do func()) { w.At(w.now.Add(d), do) }
+
+// At schedules do for a time; one that is over counts as now.
+func (w *World) At(t time.Time, do func()) {
+	w.seq++
+	heap.Push(&w.events, event{at: t, seq: w.seq, do: do})
+}
+
+// over: nothing is to come.
+func (w *World) Over() bool { return len(w.events) == 0 }
+
+// Step runs the next event.
+func (w *World) Step() {
+	e := heap.Pop(&w.events).(event)
+	if e.at.After(w.now) {
+		w.now = e.at
+	}
+	e.do()
+}
+
+// Chance is true in one of n cases.
+func (w *World) Chance(n int) bool { return w.Rand.IntN(n) == 0 }
+
+// Between draws a duration.
+func (w *World) Between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
+}
+
+// Note adds to the trace: two runs of one seed have the same trace.
+func (w *World) Note(format string, args ...any) {
+	line := fmt.Sprintf("%8.3f ", w.now.Sub(Epoch).Seconds()*1000) + fmt.Sprintf(format, args...)
+	w.trace.add(line)
+	if w.log != nil {
+		w.log(line)
+	}
+}
+
+// Trace is a digest of all that was noted.
+func (w *World) Trace() uint64 { return w.trace.sum }
+
+// traceHash is a digest of all that was noted.
+type traceHash struct{ sum uint64 }
+
+func newTraceHash() traceHash { return traceHash{sum: 14695981039346656037} }
+
+func (t *traceHash) add(line string) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(line))
+	t.sum = t.sum*1099511628211 ^ h.Sum64()
+}
+
+// eventHeap is a container/heap by time, then by order of scheduling.
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+
+func (h eventHeap) Less(i, j int) bool {
+	if h[i].at.Equal(h[j].at) {
+		return h[i].seq < h[j].seq
+	}
+	return h[i].at.Before(h[j].at)
+}
+
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+func (h *eventHeap) Push(x any) { *h = append(*h, x.(event)) }
+
+func (h *eventHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = event{}
+	*h = old[:len(old)-1]
+	return e
+}
