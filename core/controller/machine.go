@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
@@ -80,10 +81,16 @@ type Committed struct {
 	Image    *image.Image
 }
 
+// Due says that the time of Deadline has come. Inputs that came before it are
+// stepped before it, also where they came late: a heartbeat that has waited here is
+// no reason to fence a broker.
+type Due struct{}
+
 func (Lead) input()      {}
 func (Resign) input()    {}
 func (Command) input()   {}
 func (Committed) input() {}
+func (Due) input()       {}
 
 // Op is what a command asks for.
 type Op interface{ op() }
@@ -154,6 +161,17 @@ type Answer struct {
 type Effects struct {
 	Propose []Proposal
 	Respond []Response
+	Notices []Notice
+}
+
+// Notice is what an operator is to read, once it is committed.
+type Notice struct {
+	Warn bool // the cluster is worse off for it
+	Text string
+	// What it is about: NoNode, "" and no partitions, where it is about none.
+	Broker     model.NodeID
+	Topic      string
+	Partitions []int32
 }
 
 // Proposal is records to commit together.
@@ -201,8 +219,12 @@ func New(cfg Config, rand *rand.Rand) (*Machine, error) {
 	return &Machine{cfg: cfg, rand: rand}, nil
 }
 
-// Step takes one input and appends what it asks for to out.
-func (m *Machine) Step(input Input, out *Effects) {
+// Deadline is when Due is to be stepped, if at all. Any Step may change it.
+func (m *Machine) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Step takes one input and appends what it asks for to out. Of now only differences
+// count, and none below 0.
+func (m *Machine) Step(now time.Time, input Input, out *Effects) {
 	switch in := input.(type) {
 	case Lead:
 		m.leading, m.next = true, in.Image

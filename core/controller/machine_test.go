@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
@@ -20,6 +21,7 @@ import (
 // it is told to.
 type host struct {
 	machine   *Machine
+	now       time.Time
 	img       *image.Image
 	proposals []Proposal
 	answers   map[CommandID]Answer
@@ -41,7 +43,7 @@ func newHost(t testing.TB, cfg Config, cluster image.Cluster) *host {
 
 func (h *host) step(in Input) (answered []CommandID) {
 	var out Effects
-	h.machine.Step(in, &out)
+	h.machine.Step(h.now, in, &out)
 	h.proposals = append(h.proposals, out.Propose...)
 	for _, r := range out.Respond {
 		h.answers[r.ID] = r.Answer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"go.etcd.io/raft/v3"
 
@@ -91,9 +92,12 @@ func (n *Node) accept(r request) {
 
 // step runs the machine: proposals go to Raft at once, answers wait for release.
 func (n *Node) step(input controller.Input) {
-	n.machine.Step(input, &n.effects)
+	n.machine.Step(n.clock.Now(), input, &n.effects)
 	proposals := n.effects.Propose
 	n.answered = append(n.answered, n.effects.Respond...)
+	for _, notice := range n.effects.Notices {
+		n.tell(notice)
+	}
 	n.effects = controller.Effects{}
 	for _, p := range proposals {
 		if err := n.raft.Propose(encodeEntry(n.session, p.ID, p.Records)); err != nil {
@@ -101,6 +105,34 @@ func (n *Node) step(input controller.Input) {
 			return
 		}
 	}
+}
+
+// tell logs what the controller has to say.
+func (n *Node) tell(notice controller.Notice) {
+	level := slog.LevelInfo
+	if notice.Warn {
+		level = slog.LevelWarn
+	}
+	var attrs []slog.Attr
+	if notice.Broker != model.NoNode {
+		attrs = append(attrs, slog.Int("broker", int(notice.Broker)))
+	}
+	if notice.Topic != "" {
+		attrs = append(attrs, slog.String("topic", notice.Topic), slog.Any("partitions", notice.Partitions))
+	}
+	n.log.LogAttrs(context.Background(), level, notice.Text, attrs...)
+}
+
+// due gives the machine its time. Commands that have waited come first: they may be
+// the heartbeats of those whose leases would be over.
+func (n *Node) due() {
+	if at, ok := n.machine.Deadline(); !ok || n.clock.Now().Before(at) {
+		return
+	}
+	for range len(n.requests) {
+		n.accept(<-n.requests)
+	}
+	n.step(controller.Due{})
 }
 
 // proposalDropped begins the machine's leadership anew: its proposals are a

@@ -361,6 +361,7 @@ func (n *Node) run(ctx context.Context) error {
 		case <-tick:
 			n.raft.Tick()
 			n.tickReserve()
+			n.due()
 			tick, stopTick = n.clock.NewTimer(n.cfg.Tick)
 		case r := <-n.requests:
 			n.accept(r)
