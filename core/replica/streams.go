@@ -11,8 +11,7 @@ type StreamID uint64
 // Streams keeps the links that carry replication. Nothing of it waits. Messages of one
 // stream arrive in order, once each, and none after one that was lost; those of two
 // streams between the same brokers overtake each other, and what arrives may be old.
-// Manager's StreamUp, StreamMessage and StreamDown are told, for each stream one after the
-// other, what happens.
+// A Receiver is told what happens.
 type Streams interface {
 	// Want says whether this broker wants a stream to a node. While it does, one is dialled
 	// again and again, with pauses, whenever there is none.
@@ -25,6 +24,25 @@ type Streams interface {
 	Send(s StreamID, parts [][]byte, sent func(taken bool)) bool
 	// End ends a stream.
 	End(s StreamID)
+}
+
+// Receiver is told what happens to streams: for each one after the other, from any
+// goroutine. Manager implements it. Nothing of it waits, and each method may call those of
+// Streams.
+type Receiver interface {
+	// StreamUp tells of a new stream with a node: one that was dialled because it is wanted,
+	// over which this broker follows, or one that the node has dialled, over which it leads.
+	// Nothing else is told of a stream before, and nothing after StreamDown.
+	StreamUp(s StreamID, node model.NodeID, dialled bool)
+	// StreamRoom gives memory for a message of n bytes that is about to arrive, until
+	// StreamMessage is given it, filled, or the stream is down. Nil: it is more than the node
+	// has been granted, and the stream is to be ended.
+	StreamRoom(s StreamID, n int) []byte
+	// StreamMessage gives a message, whose bytes are the receiver's from then on: in memory
+	// from StreamRoom, or in any that nobody else uses.
+	StreamMessage(s StreamID, message []byte)
+	// StreamDown tells that a stream has ended, also one that End was called for.
+	StreamDown(s StreamID)
 }
 
 // Controller is whom a leader asks for another ISR. done is called once, from any
