@@ -1,0 +1,163 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Checker is told what happened, in the order in which it happened. It belongs to one
+// goroutine.
+type Checker struct {
+	note       func(violation string)
+	violations []string
+
+	partitions map[model.Partition]*partition
+	idempotent map[int]bool
+	metadata   metadata
+}
+
+// partition is what is known of one partition.
+type partition struct {
+	id      model.Partition
+	acked   map[int64]acked
+	read    map[int64]string
+	leaders map[model.LeaderEpoch]*term
+	highest model.LeaderEpoch // of leaders
+}
+
+// acked is a record that was acknowledged with acks=all.
+type acked struct {
+	value string
+	epoch model.LeaderEpoch
+}
+
+// term is one leader epoch, as far as somebody was seen to lead in it.
+type term struct {
+	leader model.NodeID
+	source string // who said so
+	high   int64
+	begun  bool // it was seen to serve
+}
+
+// New makes a checker, which gives each violation to note, unless that is nil.
+func New(note func(violation string)) *Checker {
+	return &Checker{
+		note: note, partitions: make(map[model.Partition]*partition), idempotent: make(map[int]bool),
+		metadata: newMetadata(),
+	}
+}
+
+// Violations are what was wrong so far, in the order in which it was found.
+func (c *Checker) Violations() []string { return c.violations }
+
+func (c *Checker) violate(format string, args ...any) {
+	v := fmt.Sprintf(format, args...)
+	c.violations = append(c.violations, v)
+	if c.note != nil {
+		c.note(v)
+	}
+}
+
+func (c *Checker) of(p model.Partition) *partition {
+	s := c.partitions[p]
+	if s == nil {
+		s = &partition{
+			id: p, acked: make(map[int64]acked), read: make(map[int64]string),
+			leaders: make(map[model.LeaderEpoch]*term), highest: model.NoEpoch,
+		}
+		c.partitions[p] = s
+	}
+	return s
+}
+
+// Acknowledged: a client was told by a node, which leads under epoch, that its values are
+// committed from base on (acks=all).
+func (c *Checker) Acknowledged(p model.Partition, node model.NodeID, epoch model.LeaderEpoch, base int64, values []string) {
+	s := c.of(p)
+	c.leads(s, epoch, node, "it acknowledged a record")
+	for i, v := range values {
+		at := base + int64(i)
+		if old, ok := s.acked[at]; ok && old.value != v {
+			c.violate("partition %s: offset %d was acknowledged for %s and for %s", p, at, old.value, v)
+		}
+		if old, ok := s.read[at]; ok && old != v {
+			c.violate("partition %s: offset %d is acknowledged for %s, and %s was read there", p, at, v, old)
+		}
+		if _, ok := s.acked[at]; !ok { // a repeat says nothing of when it was committed
+			s.acked[at] = acked{value: v, epoch: epoch}
+		}
+	}
+}
+
+// Read: a consumer was given a value by a leader.
+func (c *Checker) Read(p model.Partition, at int64, value string) {
+	s := c.of(p)
+	if old, ok := s.read[at]; ok && old != value {
+		c.violate("partition %s: offset %d was read as %s and as %s", p, at, old, value)
+	}
+	if old, ok := s.acked[at]; ok && old.value != value {
+		c.violate("partition %s: offset %d was acknowledged for %s and read as %s", p, at, old.value, value)
+	}
+	s.read[at] = value
+}
+
+// Leader is what a node says of a partition that it leads.
+type Leader struct {
+	Partition     model.Partition
+	Node          model.NodeID
+	Epoch         model.LeaderEpoch
+	LogStart      int64
+	HighWatermark int64
+	LEO           int64
+}
+
+// Leads: a node serves a partition as its leader.
+func (c *Checker) Leads(l Leader) {
+	s := c.of(l.Partition)
+	t := c.leads(s, l.Epoch, l.Node, "it says so")
+	if l.LogStart > l.HighWatermark || l.HighWatermark > l.LEO {
+		c.violate("partition %s: log start %d, high watermark %d, log end %d of leader %d are not in order",
+			l.Partition, l.LogStart, l.HighWatermark, l.LEO, l.Node)
+	}
+	if l.HighWatermark < t.high {
+		c.violate("partition %s: the high watermark went back from %d to %d in leader epoch %d",
+			l.Partition, t.high, l.HighWatermark, l.Epoch)
+	}
+	t.high = max(t.high, l.HighWatermark)
+	if t.begun {
+		return
+	}
+	t.begun = true
+	for at, a := range s.acked {
+		if a.epoch < l.Epoch && at >= l.LEO {
+			c.violate("partition %s: leader %d of epoch %d has a log up to %d, and a record at or above that was acknowledged in an earlier epoch",
+				l.Partition, l.Node, l.Epoch, l.LEO)
+			return
+		}
+	}
+}
+
+// leads notes who leads in an epoch.
+func (c *Checker) leads(s *partition, epoch model.LeaderEpoch, node model.NodeID, source string) *term {
+	t := s.leaders[epoch]
+	if t == nil {
+		t = &term{leader: node, source: source}
+		s.leaders[epoch] = t
+		s.highest = max(s.highest, epoch)
+	}
+	if t.leader != node {
+		c.violate("partition %s: nodes %d (%s) and %d (%s) lead in epoch %d", s.id, t.leader, t.source, node, source, epoch)
+	}
+	return t
+}
+
+// Elections counts leader epochs in which somebody was seen to lead, but for the first of
+// each partition.
+func (c *Checker) Elections() int {
+	n := 0
+	for _, s := range c.partitions {
+		n += max(0, len(s.leaders)-1)
+	}
+	return n
+}
