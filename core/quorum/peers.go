@@ -6,12 +6,8 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// Address is where a node can be asked: what a seed's configuration, or the metadata, says.
-type Address struct {
-	Endpoint string
-	// Node is who is to answer; NoNode: whoever is there.
-	Node model.NodeID
-}
+// Address is where a node can be asked.
+type Address = model.Address
 
 // Peers carries this node's messages to other nodes. Nothing of it waits. A message may be
 // lost, late, doubled, and overtaken by later ones.

@@ -4,9 +4,8 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// StreamID names a link between this broker and another one that carries replication. It is
-// never used twice while this process lives.
-type StreamID uint64
+// StreamID names a link between this broker and another one that carries replication.
+type StreamID = model.StreamID
 
 // Streams keeps the links that carry replication. Nothing of it waits. Messages of one
 // stream arrive in order, once each, and none after one that was lost; those of two
