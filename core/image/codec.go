@@ -23,7 +23,7 @@ import (
 // Integers are varints (zig-zag where they may be below 0), byte strings and
 // lists carry their length first, UUIDs are 16 bytes, maps are lists in key
 // order. The encoding of a record is unique, so that equal images have equal
-// snapshots.
+// snapshots: its version is the oldest that has all that it says.
 const batchFormat byte = 1
 
 // ErrUnknownRecord is wrapped where a record was written by newer code.
@@ -37,10 +37,10 @@ func AppendBatch(b []byte, records []Record) []byte {
 	b = binary.AppendUvarint(b, uint64(len(records)))
 	var body codec
 	for _, r := range records {
-		body.out = body.out[:0]
+		body.out, body.version = body.out[:0], versionOf(r)
 		r.layout(&body)
 		b = binary.AppendUvarint(b, uint64(r.kind()))
-		b = binary.AppendUvarint(b, uint64(r.kind().record().version))
+		b = binary.AppendUvarint(b, uint64(body.version))
 		b = binary.AppendUvarint(b, uint64(len(body.out)))
 		b = append(b, body.out...)
 	}
@@ -93,6 +93,9 @@ func (c *codec) record() (Record, error) {
 	if inner.err == nil && len(inner.in) > 0 {
 		inner.err = fmt.Errorf("%d bytes too many: %w", len(inner.in), errCorrupt)
 	}
+	if inner.err == nil && versionOf(r) != inner.version {
+		inner.err = fmt.Errorf("an older version says the same: %w", errCorrupt)
+	}
 	if inner.err != nil {
 		return nil, fmt.Errorf("%s version %d: %w", known.name, version, inner.err)
 	}
@@ -103,7 +106,7 @@ func (c *codec) record() (Record, error) {
 // for both. After an error it reads zeros.
 type codec struct {
 	decoding bool
-	version  uint16 // of the record that is read
+	version  uint16 // of the record
 	in       []byte
 	out      []byte
 	err      error
@@ -274,12 +277,20 @@ func (r *BrokerRecord) layout(c *codec) {
 	c.listeners(&r.Listeners)
 	directories(c, &r.Directories)
 	c.boolean(&r.Fenced)
+	if c.version >= 2 {
+		c.boolean(&r.ShuttingDown)
+		directories(c, &r.Offline)
+	}
 }
 
 func (r *BrokerFenceRecord) layout(c *codec) {
 	number(c, &r.ID)
 	number(c, &r.Epoch)
 	c.boolean(&r.Fenced)
+	if c.version >= 2 {
+		c.boolean(&r.ShuttingDown)
+		directories(c, &r.Offline)
+	}
 }
 
 func (r *BrokerRemovalRecord) layout(c *codec) {
@@ -305,6 +316,10 @@ func (r *PartitionRecord) layout(c *codec) {
 	number(c, &p.Leader)
 	number(c, &p.LeaderEpoch)
 	number(c, &p.PartitionEpoch)
+	if c.version >= 2 {
+		nodes(c, &p.Adding)
+		nodes(c, &p.Removing)
+	}
 }
 
 func (r *PartitionChangeRecord) layout(c *codec) {
@@ -317,6 +332,10 @@ func (r *PartitionChangeRecord) layout(c *codec) {
 	c.boolean(&r.LeaderChange)
 	if r.LeaderChange {
 		number(c, &r.Leader)
+	}
+	if c.version >= 2 {
+		optional(c, &r.Adding, 1, nodeID)
+		optional(c, &r.Removing, 1, nodeID)
 	}
 }
 

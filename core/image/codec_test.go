@@ -40,7 +40,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 	})
 }
 
-// The bytes of version 1, for ever.
+// The bytes of each version, for ever.
 func TestGoldenBytes(t *testing.T) {
 	tests := []struct {
 		record Record
@@ -51,10 +51,28 @@ func TestGoldenBytes(t *testing.T) {
 		{&PartitionChangeRecord{Partition: model.Partition{Index: 1}, ISR: []model.NodeID{}, LeaderChange: true, Leader: model.NoNode},
 			"0101" + "070119" + strings.Repeat("00", 16) + "02" + "00" + "00" + "0100" + "00" + "00" + "01" + "01"},
 		{&ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "t"}, Key: "k", Value: "v"}, "0101" + "0a0108" + "04" + "0174" + "016b" + "00" + "0176"},
+		{&BrokerRecord{ID: 1, Epoch: 2, Incarnation: [16]byte{15: 3}, Rack: "r", Listeners: map[string]Endpoint{"l": {"h", 4}}, Directories: []model.DirectoryID{{15: 5}}, Fenced: true},
+			"0101" + "02012c" + "02" + "04" + strings.Repeat("00", 15) + "03" + "0172" + "01016c016808" + "01" + strings.Repeat("00", 15) + "05" + "01"},
+		{&BrokerRecord{ID: 1, ShuttingDown: true, Offline: []model.DirectoryID{{15: 6}}},
+			"0101" + "020228" + "02" + "00" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "01" + "01" + strings.Repeat("00", 15) + "06"},
+		{&BrokerFenceRecord{ID: 1, Epoch: 300, ShuttingDown: true}, "0101" + "030206" + "02" + "d804" + "00" + "01" + "00"},
+		{&PartitionRecord{model.Partition{Index: 1}, Partition{Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{15: 2}}, ISR: []model.NodeID{1}, Leader: 1, LeaderEpoch: 3, PartitionEpoch: 4}},
+			"0101" + "06012b" + strings.Repeat("00", 16) + "02" + "0102" + "01" + strings.Repeat("00", 15) + "02" + "0102" + "00" + "00" + "02" + "06" + "08"},
+		{&PartitionRecord{model.Partition{}, Partition{Leader: 1, Adding: []model.NodeID{1}, Removing: []model.NodeID{2}}},
+			"0101" + "06021d" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "00" + "00" + "02" + "00" + "00" + "0102" + "0104"},
+		{&PartitionChangeRecord{Adding: []model.NodeID{}, Removing: []model.NodeID{2}},
+			"0101" + "07021c" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "0100" + "010104"},
 	}
 	for _, tt := range tests {
 		if got := hex.EncodeToString(AppendBatch(nil, []Record{tt.record})); got != tt.bytes {
 			t.Errorf("%T encodes as\n%s; want\n%s", tt.record, got, tt.bytes)
+		}
+		b, err := hex.DecodeString(tt.bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := DecodeBatch(b); err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], tt.record) {
+			t.Errorf("%s is read as %+v, %v; want %+v", tt.bytes, got, err, tt.record)
 		}
 	}
 }
@@ -79,6 +97,10 @@ func TestUnknownRecordsAreNamed(t *testing.T) {
 		if !errors.Is(err, ErrUnknownRecord) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("DecodeBatch(%x) = %v; want ErrUnknownRecord that says %q", tt.bytes, err, tt.says)
 		}
+	}
+	// A newer version of what an older one says as well.
+	if _, err := DecodeBatch([]byte{batchFormat, 1, byte(kindBrokerFence), 2, 5, 2, 2, 1, 0, 0}); !errors.Is(err, errCorrupt) {
+		t.Errorf("a version that nobody writes: %v", err)
 	}
 	if _, err := DecodeBatch([]byte{2, 0}); err == nil || errors.Is(err, ErrUnknownRecord) {
 		t.Errorf("another batch format: %v", err)

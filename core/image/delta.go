@@ -111,6 +111,7 @@ func (d *Delta) broker(r *BrokerRecord) error {
 	}
 	b := Broker(*r)
 	keep(&b.Directories, b.Directories)
+	keep(&b.Offline, b.Offline)
 	if len(b.Listeners) == 0 {
 		b.Listeners = nil
 	}
@@ -127,7 +128,8 @@ func (d *Delta) brokerFence(r *BrokerFenceRecord) error {
 		return err
 	}
 	b := *old
-	b.Fenced = r.Fenced
+	b.Fenced, b.ShuttingDown, b.Offline = r.Fenced, r.ShuttingDown, nil
+	keep(&b.Offline, r.Offline)
 	d.putBroker(&b)
 	return nil
 }
@@ -201,7 +203,7 @@ func (d *Delta) partition(r *PartitionRecord) error {
 		return fmt.Errorf("partition %s: %w", r.Partition, err)
 	}
 	p := r.Registration
-	for _, field := range []*[]model.NodeID{&p.ISR, &p.ELR, &p.LastKnownELR} {
+	for _, field := range []*[]model.NodeID{&p.ISR, &p.ELR, &p.LastKnownELR, &p.Adding, &p.Removing} {
 		keep(field, *field)
 	}
 	t.Partitions = append(t.Partitions, p)
@@ -220,6 +222,8 @@ func (d *Delta) partitionChange(r *PartitionChangeRecord) error {
 	keep(&p.ISR, r.ISR)
 	keep(&p.ELR, r.ELR)
 	keep(&p.LastKnownELR, r.LastKnownELR)
+	keep(&p.Adding, r.Adding)
+	keep(&p.Removing, r.Removing)
 	if r.LeaderChange {
 		p.Leader = r.Leader
 		p.LeaderEpoch++
@@ -254,9 +258,14 @@ func (p *Partition) check() error {
 	case p.Leader != model.NoNode && !slices.Contains(p.Replicas, p.Leader):
 		return fmt.Errorf("leader %d is not one of the replicas %v", p.Leader, p.Replicas)
 	}
-	for _, n := range p.ISR {
-		if !slices.Contains(p.Replicas, n) {
-			return fmt.Errorf("in-sync replica %d is not one of the replicas %v", n, p.Replicas)
+	for _, of := range []struct {
+		what  string
+		nodes []model.NodeID
+	}{{"ISR", p.ISR}, {"ELR", p.ELR}, {"last known ELR", p.LastKnownELR}, {"adding", p.Adding}, {"removing", p.Removing}} {
+		for _, n := range of.nodes {
+			if !slices.Contains(p.Replicas, n) {
+				return fmt.Errorf("broker %d of the %s is not one of the replicas %v", n, of.what, p.Replicas)
+			}
 		}
 	}
 	return nil

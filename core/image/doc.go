@@ -10,6 +10,12 @@
 // same records in the same order gives the same image on every node; a record
 // of a version that is not known is an error, never skipped; a change costs what
 // it touches and not what there is (image_test.go, codec_test.go, tree_test.go).
+//
+// A field is added in a new version of its record, and a record is written in the
+// oldest version that has all that it says. So a release that does not know the field
+// goes on as long as nobody uses it, and its golden bytes stay. The feature level rises
+// with what releases that run side by side have to agree upon before it is used.
+//
 // A deleted topic is remembered until every directory that held its logs has
 // said that they are gone, so that a log found on disk is either known, known to
 // be deleted, or unknown and then kept.

@@ -40,7 +40,13 @@ type Broker struct {
 	Listeners map[string]Endpoint
 	// Directories are the broker's stores, the default one first.
 	Directories []model.DirectoryID
-	Fenced      bool
+	// Fenced: it may lead nothing, be in no ISR, and nobody is told of it.
+	Fenced bool
+	// ShuttingDown: it gives up what it has. It may join no ISR, and lead nothing that
+	// another can lead. (KIP-841)
+	ShuttingDown bool
+	// Offline are those of Directories that do not serve. (KIP-858)
+	Offline []model.DirectoryID
 }
 
 // Topic is a topic and its partitions, in order.
@@ -59,13 +65,23 @@ type Partition struct {
 	// Replicas is the assignment, in order: the first is the preferred leader.
 	Replicas []model.NodeID
 	// Directories hold the replicas, one for each of Replicas.
-	Directories    []model.DirectoryID
-	ISR            []model.NodeID
-	ELR            []model.NodeID
+	Directories []model.DirectoryID
+	// ISR is empty only where nobody leads, and the ELR or LastKnownELR is not.
+	ISR []model.NodeID
+	// ELR are the replicas that have all that was committed, and are not in the ISR:
+	// there are some only while the ISR is below its effective minimum. (KIP-966)
+	ELR []model.NodeID
+	// LastKnownELR are those that may have lost what they had, when their machine lost
+	// power, while they were in the ISR or the ELR. With both of these empty, the one of
+	// the longest log is to lead, once all of them have said how long theirs are.
 	LastKnownELR   []model.NodeID
 	Leader         model.NodeID // or NoNode
 	LeaderEpoch    model.LeaderEpoch
 	PartitionEpoch model.PartitionEpoch
+	// Adding and Removing are those of Replicas that a reassignment under way adds, and
+	// is going to remove. (KIP-455)
+	Adding   []model.NodeID
+	Removing []model.NodeID
 }
 
 // RemovedTopic is a topic that was deleted while some directories may still hold

@@ -201,6 +201,8 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		"change of no partition":  &PartitionChangeRecord{Partition: other},
 		"leader without replica":  &PartitionChangeRecord{Partition: p, LeaderChange: true, Leader: 3},
 		"ISR without replica":     &PartitionChangeRecord{Partition: p, ISR: []model.NodeID{3}},
+		"ELR without replica":     &PartitionChangeRecord{Partition: p, ELR: []model.NodeID{3}},
+		"adding without replica":  &PartitionChangeRecord{Partition: p, Adding: []model.NodeID{3}},
 		"no replicas":             &PartitionChangeRecord{Partition: p, Replicas: []model.NodeID{}, Directories: []model.DirectoryID{}},
 		"setting of no topic":     &ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "u"}, Key: "k"},
 		"producer IDs going back": &ProducerIDsRecord{999},
@@ -255,9 +257,13 @@ func anyRecord() *rapid.Generator[Record] {
 		case 2:
 			return &BrokerRecord{ID: node, Epoch: model.BrokerEpoch(rapid.IntRange(0, 1).Draw(t, "epoch")), Rack: rapid.String().Draw(t, "rack"),
 				Listeners:   map[string]Endpoint{"PLAINTEXT": {Host: name, Port: 9092}, name: {Port: rapid.Int32().Draw(t, "port")}},
-				Directories: []model.DirectoryID{dir}, Fenced: rapid.Bool().Draw(t, "fenced")}
+				Directories: []model.DirectoryID{dir}, Fenced: rapid.Bool().Draw(t, "fenced"), ShuttingDown: rapid.Bool().Draw(t, "shutting down")}
 		case 3:
-			return &BrokerFenceRecord{ID: node, Epoch: 1, Fenced: rapid.Bool().Draw(t, "fenced")}
+			r := &BrokerFenceRecord{ID: node, Epoch: 1, Fenced: rapid.Bool().Draw(t, "fenced"), ShuttingDown: rapid.Bool().Draw(t, "shutting down")}
+			if rapid.Bool().Draw(t, "offline") {
+				r.Offline = []model.DirectoryID{dir}
+			}
+			return r
 		case 4:
 			return &BrokerRemovalRecord{ID: node, Epoch: 1}
 		case 5, 6:
@@ -271,6 +277,12 @@ func anyRecord() *rapid.Generator[Record] {
 			}
 			if r.LeaderChange {
 				r.Leader = node
+			}
+			if rapid.Bool().Draw(t, "eligible") {
+				r.ELR, r.LastKnownELR = replicas[:1], []model.NodeID{}
+			}
+			if rapid.Bool().Draw(t, "reassigning") {
+				r.Adding, r.Removing = replicas[:1], []model.NodeID{}
 			}
 			return r
 		case 10:

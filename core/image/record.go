@@ -37,7 +37,8 @@ func (k kind) String() string {
 	return "unknown"
 }
 
-// recordType is how a kind is made, and the newest version that is understood.
+// recordType is how a kind is made, and the newest version that is understood. What is
+// written is the oldest version that has all that the record says: see versionOf.
 type recordType struct {
 	name    string
 	version uint16
@@ -49,17 +50,17 @@ func (k kind) record() *recordType {
 	case kindCluster:
 		return &recordType{"cluster", 1, func() Record { return &ClusterRecord{} }}
 	case kindBroker:
-		return &recordType{"broker", 1, func() Record { return &BrokerRecord{} }}
+		return &recordType{"broker", 2, func() Record { return &BrokerRecord{} }}
 	case kindBrokerFence:
-		return &recordType{"broker fence", 1, func() Record { return &BrokerFenceRecord{} }}
+		return &recordType{"broker fence", 2, func() Record { return &BrokerFenceRecord{} }}
 	case kindBrokerRemoval:
 		return &recordType{"broker removal", 1, func() Record { return &BrokerRemovalRecord{} }}
 	case kindTopic:
 		return &recordType{"topic", 1, func() Record { return &TopicRecord{} }}
 	case kindPartition:
-		return &recordType{"partition", 1, func() Record { return &PartitionRecord{} }}
+		return &recordType{"partition", 2, func() Record { return &PartitionRecord{} }}
 	case kindPartitionChange:
-		return &recordType{"partition change", 1, func() Record { return &PartitionChangeRecord{} }}
+		return &recordType{"partition change", 2, func() Record { return &PartitionChangeRecord{} }}
 	case kindTopicRemoval:
 		return &recordType{"topic removal", 1, func() Record { return &TopicRemovalRecord{} }}
 	case kindTopicPurge:
@@ -87,13 +88,20 @@ type BrokerRecord struct {
 	Listeners   map[string]Endpoint
 	Directories []model.DirectoryID
 	Fenced      bool
+	// Since version 2:
+	ShuttingDown bool
+	Offline      []model.DirectoryID
 }
 
-// BrokerFenceRecord fences a registered broker, or unfences it.
+// BrokerFenceRecord says what a registered broker may do now: whether it is fenced, is
+// shutting down, and which of its directories do not serve.
 type BrokerFenceRecord struct {
 	ID     model.NodeID
 	Epoch  model.BrokerEpoch
 	Fenced bool
+	// Since version 2:
+	ShuttingDown bool
+	Offline      []model.DirectoryID
 }
 
 // BrokerRemovalRecord forgets a broker. Nothing is waited for from its
@@ -131,6 +139,9 @@ type PartitionChangeRecord struct {
 	// leader epoch.
 	LeaderChange bool
 	Leader       model.NodeID
+	// Since version 2, nil and empty as above:
+	Adding   []model.NodeID
+	Removing []model.NodeID
 }
 
 // TopicRemovalRecord deletes a topic, its partitions and its settings. The topic
@@ -169,3 +180,23 @@ func (*TopicRemovalRecord) kind() kind    { return kindTopicRemoval }
 func (*TopicPurgeRecord) kind() kind      { return kindTopicPurge }
 func (*ConfigRecord) kind() kind          { return kindConfig }
 func (*ProducerIDsRecord) kind() kind     { return kindProducerIDs }
+
+// versionOf is the oldest version that has all that a record says, so that an older
+// release reads whatever it could have written.
+func versionOf(r Record) uint16 {
+	newer := false
+	switch r := r.(type) {
+	case *BrokerRecord:
+		newer = r.ShuttingDown || len(r.Offline) > 0
+	case *BrokerFenceRecord:
+		newer = r.ShuttingDown || len(r.Offline) > 0
+	case *PartitionRecord:
+		newer = len(r.Registration.Adding) > 0 || len(r.Registration.Removing) > 0
+	case *PartitionChangeRecord:
+		newer = r.Adding != nil || r.Removing != nil
+	}
+	if newer {
+		return 2
+	}
+	return 1
+}
