@@ -63,7 +63,13 @@ const (
 type Cluster struct {
 	Name      string   // for people; the identity is a random ID
 	Bootstrap bool     // an empty data directory may found a cluster
-	Seeds     []string // host:port of other members
+	Seeds     []string // endpoints of other members, as the transport has them
+	// Voters is how many members vote, once there are as many. Odd.
+	Voters int
+	// SessionTimeout is the lease: a broker that the controller has not heard for so
+	// long is fenced. It is the active controller's setting that counts.
+	SessionTimeout time.Duration
+	HeartbeatEvery time.Duration
 }
 
 // Topics are the defaults of topics that do not say otherwise, under Kafka's
@@ -110,6 +116,8 @@ type Replicas struct {
 	FlushInterval      time.Duration // with flush: interval
 	RetentionInterval  time.Duration
 	ProducerExpiration time.Duration
+	// LagMax is the greatest age of what a follower in sync has not acknowledged.
+	LagMax time.Duration
 }
 
 // Storage names the stores of this broker. Each is one plugin process.
@@ -161,11 +169,22 @@ func carriers() []string {
 	return []string{string(CarrierAuto), string(CarrierSocket), string(CarrierGRPC)}
 }
 
-// Transport is the plugin that carries messages between brokers.
+// Transport is the plugin that carries messages between brokers. It is used where the
+// operator says anything of it: a broker that is to stay alone needs none.
 type Transport struct {
 	Plugin string
+	// Config is JSON; strings in it may hold references. See ResolveReferences.
 	Config json.RawMessage
 }
+
+// Used says whether this broker is to have a transport: a section of settings, or a
+// plugin other than the default one, which cannot do without settings.
+func (t Transport) Used() bool {
+	var section map[string]json.RawMessage
+	return t.Plugin != transportDefault || json.Unmarshal(t.Config, &section) == nil && len(section) > 0
+}
+
+const transportDefault = "transport-tcp"
 
 // Plugins says where plugins are found and what is known of them.
 type Plugins struct {
@@ -197,7 +216,10 @@ func Default() Config {
 		Data:         "./data",
 		Flush:        FlushReplicated,
 		Memory:       512 << 20,
-		Cluster:      Cluster{Name: "dev", Bootstrap: true},
+		Cluster: Cluster{
+			Name: "dev", Bootstrap: true, Voters: 3,
+			SessionTimeout: time.Second, HeartbeatEvery: 200 * time.Millisecond,
+		},
 		Topics: Topics{
 			Partitions:         1,
 			ReplicationFactor:  3,
@@ -231,12 +253,13 @@ func Default() Config {
 			FlushInterval:      time.Second,
 			RetentionInterval:  5 * time.Minute,
 			ProducerExpiration: 24 * time.Hour,
+			LagMax:             5 * time.Second,
 		},
 		Storage: Storage{
 			Default: "main",
 			Stores:  map[string]Store{"main": {Plugin: "storage-file", Carrier: CarrierAuto, Config: json.RawMessage(`{"path":"${data}/main"}`)}},
 		},
-		Transport: Transport{Plugin: "transport-tcp", Config: json.RawMessage(`{}`)},
+		Transport: Transport{Plugin: transportDefault, Config: json.RawMessage(`{}`)},
 		Plugins:   Plugins{Checksums: map[string]string{}},
 		Admin:     Admin{Listen: "127.0.0.1:0"},
 		Log:       Log{Level: "info", Format: "text"},

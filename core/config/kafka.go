@@ -79,8 +79,6 @@ func kafkaKeys() []foreign {
 		{"confluent.", false, "it belongs to another product"},
 		{"max.connection.creation.rate", false, notYet},
 		{"request.timeout.ms", false, notYet},
-		{"broker.heartbeat.interval.ms", false, quorum},
-		{"broker.session.timeout.ms", false, quorum},
 		{"initial.broker.registration.timeout.ms", false, quorum},
 		{"delegation.token.", true, notServed},
 		{"principal.builder.class", true, "classes of Kafka's cannot be loaded here"},

@@ -97,6 +97,13 @@ func TestFileMistakes(t *testing.T) {
 		{"negative retention", "offsets.retention.minutes: -1", []string{`f.yaml:1: offsets.retention.minutes: "-1" is negative`}},
 		{"offsets' codec", "offsets.topic.compression.codec: 5", []string{"f.yaml:1: offsets.topic.compression.codec: 5 is none of 0 (none)"}},
 		{"offsets' segments", "offsets.topic.segment.bytes: 1", []string{"f.yaml:1: offsets.topic.segment.bytes: it cannot be 1: it must be"}},
+		{"seeds", "transport.config: {listen: x}\ncluster.seeds: [nowhere]", []string{`f.yaml:2: cluster.seeds: "nowhere" is not host:port`}},
+		{"seeds without a transport", "cluster.seeds: [h:1]", []string{"f.yaml:1: cluster.seeds: other brokers are named, and transport.config does not say"}},
+		{"voters", "controller.quorum.target: 4", []string{"f.yaml:1: controller.quorum.target: 4 stand no more deaths than 3"}},
+		{"no voters", "controller.quorum.target: 0", []string{"f.yaml:1: controller.quorum.target: 0 is out of range"}},
+		{"a short lease", "broker.session.timeout.ms: 300ms", []string{"f.yaml:1: broker.session.timeout.ms: 300 is less than two of broker.heartbeat.interval.ms (200)"}},
+		{"no heartbeats", "broker.heartbeat.interval.ms: 0", []string{"f.yaml:1: broker.heartbeat.interval.ms: 0 is too little"}},
+		{"no lag", "replica.lag.time.max.ms: 0", []string{"f.yaml:1: replica.lag.time.max.ms: 0 is too little"}},
 		{"data elsewhere", "log.dirs: /x", []string{"log.dirs cannot be used: say `data: DIR`"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -167,6 +174,22 @@ func TestNeverIdle(t *testing.T) {
 	l, err := Load(Sources{File: "f.yaml", Content: []byte("connections.max.idle.ms: -1")})
 	if err != nil || l.Server.IdleMax >= 0 {
 		t.Errorf("idle max %s, %v", l.Server.IdleMax, err)
+	}
+}
+
+// A transport is used where something is said of it.
+func TestTransportIsUsed(t *testing.T) {
+	for yaml, want := range map[string]bool{
+		"node.id: 1": false,
+		"transport: {plugin: transport-tcp, config: {}}":                                false,
+		"transport.config: {listen: \"127.0.0.1:0\"}":                                   true,
+		"transport.plugin: transport-other":                                             true,
+		"transport.plugin: transport-other\ncluster.seeds: [whatever it calls a place]": true,
+	} {
+		l, err := Load(Sources{File: "f.yaml", Content: []byte(yaml)})
+		if err != nil || l.Transport.Used() != want {
+			t.Errorf("%s: used %t, %v; want %t", yaml, l.Transport.Used(), err, want)
+		}
 	}
 }
 

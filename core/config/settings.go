@@ -62,8 +62,14 @@ func nodeSettings() []setting {
 			field: func(c *Config) field { return stringField[string]{&c.Cluster.Name} }},
 		{name: "cluster.bootstrap", about: "an empty data directory may found a cluster",
 			field: func(c *Config) field { return boolField{&c.Cluster.Bootstrap} }},
-		{name: "cluster.seeds", about: "host:port of other members",
+		{name: "cluster.seeds", about: "where other brokers of the cluster are dialled by this one: host:port of their transport",
 			field: func(c *Config) field { return listField{&c.Cluster.Seeds} }},
+		{name: "controller.quorum.target", about: "brokers that vote for the controller, once there are as many",
+			field: func(c *Config) field { return intField[int]{&c.Cluster.Voters} }},
+		{name: "broker.session.timeout.ms", about: "a broker that the controller has not heard for so long is fenced",
+			field: func(c *Config) field { return durationField{&c.Cluster.SessionTimeout} }},
+		{name: "broker.heartbeat.interval.ms", about: "how often a broker tells the controller that it is there",
+			field: func(c *Config) field { return durationField{&c.Cluster.HeartbeatEvery} }},
 	}
 }
 
@@ -133,6 +139,8 @@ func limitSettings() []setting {
 			field: func(c *Config) field { return durationField{&c.Replicas.RetentionInterval} }},
 		{name: "producer.id.expiration.ms", about: "an idle producer's sequence numbers are forgotten after this",
 			field: func(c *Config) field { return durationField{&c.Replicas.ProducerExpiration} }},
+		{name: "replica.lag.time.max.ms", about: "a follower that has not acknowledged a record of this age is no longer in sync",
+			field: func(c *Config) field { return durationField{&c.Replicas.LagMax} }},
 	}
 }
 

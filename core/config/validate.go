@@ -43,10 +43,7 @@ func (c Config) problems() []problem {
 	k.check(c.NodeID >= 0, "node.id", "%d is negative; a node's number is 0 or more", c.NodeID)
 	k.check(c.Data != "", "data", "no directory is named; say where the broker may keep its files")
 	k.check(c.Memory >= memoryBytesMin, "memory", "%s is too little; give at least %s", FormatBytes(c.Memory), FormatBytes(memoryBytesMin))
-	for _, s := range c.Cluster.Seeds {
-		_, port, err := net.SplitHostPort(s)
-		k.check(err == nil && port != "", "cluster.seeds", "%q is not host:port", s)
-	}
+	c.checkCluster(&k)
 	c.checkListeners(&k)
 	c.checkTopics(&k)
 	c.checkGroups(&k)
@@ -72,6 +69,28 @@ const PartitionsMax = 10_000
 
 // memoryBytesMin is what a broker needs to answer one large request at all.
 const memoryBytesMin = 16 << 20
+
+// votersMax is more than any cluster needs: each vote is one more to wait for.
+const votersMax = 9
+
+func (c Config) checkCluster(k *checker) {
+	for _, s := range c.Cluster.Seeds {
+		if c.Transport.Plugin != transportDefault {
+			break // another's endpoints are its own
+		}
+		_, port, err := net.SplitHostPort(s)
+		k.check(err == nil && port != "", "cluster.seeds", "%q is not host:port", s)
+	}
+	k.check(len(c.Cluster.Seeds) == 0 || c.Transport.Used(), "cluster.seeds",
+		"other brokers are named, and transport.config does not say where this one listens to them, and how they prove who they are")
+	v := c.Cluster.Voters
+	k.check(v >= 1 && v <= votersMax, "controller.quorum.target", "%d is out of range; give 1 to %d", v, votersMax)
+	k.check(v%2 == 1 || v < 1, "controller.quorum.target", "%d stand no more deaths than %d, and are slower; give an odd number", v, v-1)
+	beat, session := c.Cluster.HeartbeatEvery, c.Cluster.SessionTimeout
+	k.check(beat > 0, "broker.heartbeat.interval.ms", "%d is too little; give at least 1", beat.Milliseconds())
+	k.check(session/2 >= beat || beat <= 0, "broker.session.timeout.ms",
+		"%d is less than two of broker.heartbeat.interval.ms (%d), so that one that comes late would fence a broker; raise it, or lower the other", session.Milliseconds(), beat.Milliseconds())
+}
 
 func (c Config) checkListeners(k *checker) {
 	k.check(len(c.Listeners) > 0, "listeners", "there is none, so no client could connect; write PLAINTEXT://host:9092")
@@ -168,6 +187,7 @@ func (c Config) checkLimits(k *checker) {
 	r := c.Replicas
 	k.check(r.FlushInterval > 0, "log.flush.interval.ms", "%d is too little; give at least 1", r.FlushInterval.Milliseconds())
 	k.check(r.RetentionInterval > 0, "log.retention.check.interval.ms", "%d is too little; give at least 1", r.RetentionInterval.Milliseconds())
+	k.check(r.LagMax > 0, "replica.lag.time.max.ms", "%d is too little; give at least 1", r.LagMax.Milliseconds())
 	k.check(r.ProducerExpiration > 0, "producer.id.expiration.ms", "%d is too little; give at least 1", r.ProducerExpiration.Milliseconds())
 }
 
