@@ -2,12 +2,21 @@ package model
 
 // Member is a replica that is in sync, or is to be, as its leader knows it: a broker in
 // one registration. (KIP-903)
+//
+// The broker epoch of a member that is in sync already may be NoBrokerEpoch, where a leader
+// has not heard from it yet; it is not compared then. That a member has not begun another
+// life since is in the partition epoch.
 type Member struct {
 	Node  NodeID
 	Epoch BrokerEpoch
 }
 
+// NoBrokerEpoch stands where no registration is known.
+const NoBrokerEpoch BrokerEpoch = -1
+
 // ISRChange is what a leader asks of the controller for one partition. (AlterPartition)
+// One that asks for what is committed already is committed all the same, under the next
+// partition epoch: so a leader settles what it has asked before and never heard of.
 type ISRChange struct {
 	Partition      Partition
 	LeaderEpoch    LeaderEpoch

@@ -45,18 +45,20 @@ func (f Fault) String() string {
 
 // Lead makes this replica the leader under Epoch, or tells a leader of a new
 // ISR. A lower epoch than the machine has seen is ignored; the same one changes
-// the ISR and nothing else; a higher one opens the log again. The next one settles
+// the ISR and the assignment, with a higher partition epoch, and nothing else; a higher
+// one opens the log again. The next one settles
 // what is under way; after one that was skipped, under which somebody else may have
 // written, whoever waits is told, and the log is read anew.
 type Lead struct {
 	Epoch          model.LeaderEpoch
 	PartitionEpoch model.PartitionEpoch
+	BrokerEpoch    model.BrokerEpoch // of this broker's registration
 	ISR            []model.NodeID
 	Replicas       []model.NodeID // the assignment
 	Target         int            // how many there are to be
 }
 
-// Resign ends leadership. Whoever waits is told.
+// Resign ends leading and following: the log is closed. Whoever waits is told.
 type Resign struct{ Epoch model.LeaderEpoch }
 
 // Configure gives new settings. Reopen asks that the log be opened again, for
@@ -107,8 +109,8 @@ type Append struct {
 	LogAppendTime int64
 }
 
-// AppendDone answers one or more adjacent Append effects, which reached from
-// Base to Last, together.
+// AppendDone answers one or more adjacent AppendLog or CopyLog effects, which reached
+// from Base to Last, together.
 type AppendDone struct {
 	Gen     Generation
 	Base    int64
@@ -171,7 +173,8 @@ type ReadFailed struct {
 type Restarted struct{}
 
 // Acknowledged tells how far another replica's log reaches, as far as its own
-// flush policy lets it count, by its word in a session under a leader epoch.
+// flush policy lets it count, by its word in a session under a leader epoch. Of
+// sessions and epochs that are over it counts for nothing.
 type Acknowledged struct {
 	Node    model.NodeID
 	Session Session
