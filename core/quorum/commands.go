@@ -9,40 +9,46 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// request is a command on its way to the loop. Its reply has room for the
-// answer, so that the loop never waits for the caller.
+// request is a command on its way to the loop.
 type request struct {
-	op    controller.Op
-	reply chan controller.Answer
-	gone  <-chan struct{} // closed when the caller no longer waits
+	op controller.Op
+	// reply is called once, on the loop, and must not block.
+	reply func(controller.Answer)
+	gone  <-chan struct{} // closed when the caller no longer waits; nil: he does
+}
+
+// Start has the active controller decide op, without waiting: done is called once with
+// the answer, when that is committed and in this node's image, on the loop's goroutine,
+// and must not block. Where Run has ended, or gone is closed before the command was begun,
+// done may be called at once, or never.
+func (n *Node) Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer)) {
+	if !n.loop.Complete(Input{request: &request{op: op, gone: gone, reply: done}}) {
+		done(controller.Answer{Err: &stoppedError{n.failure}})
+	}
 }
 
 // do has the active controller decide op, and waits until that is committed and
 // in this node's image. When ctx ends first, the change may still happen.
 func (n *Node) do(ctx context.Context, op controller.Op) (controller.Answer, error) {
-	r := request{op: op, reply: make(chan controller.Answer, 1), gone: ctx.Done()}
-	select {
-	case n.requests <- r:
-	case <-ctx.Done():
-		return controller.Answer{}, interrupted(ctx)
-	case <-n.stopped:
+	// There is room for the answer, so that the loop never waits for the caller.
+	reply := make(chan controller.Answer, 1)
+	r := &request{op: op, reply: func(a controller.Answer) { reply <- a }, gone: ctx.Done()}
+	switch err := n.loop.Post(ctx, Input{request: r}); {
+	case errors.Is(err, loop.ErrClosed):
+		<-n.stopped
 		return controller.Answer{}, &stoppedError{n.failure}
+	case err != nil:
+		return controller.Answer{}, interrupted(ctx)
 	}
 	select {
-	case a := <-r.reply:
+	case a := <-reply:
 		return a, a.Err
 	case <-ctx.Done():
 		return controller.Answer{}, interrupted(ctx)
-	case <-n.stopped:
-		select {
-		case a := <-r.reply: // answered before the end
-			return a, a.Err
-		default:
-			return controller.Answer{}, &stoppedError{n.failure}
-		}
 	}
 }
 
@@ -69,7 +75,7 @@ func (e *stoppedError) Is(target error) bool { return target == model.ErrNotCont
 
 // accept gives a request to the machine, or keeps it while there is no leader
 // that could be asked instead.
-func (n *Node) accept(r request) {
+func (n *Node) accept(r *request) {
 	select {
 	case <-r.gone:
 		return
@@ -77,22 +83,24 @@ func (n *Node) accept(r request) {
 	}
 	refused := n.refusal(r.op)
 	switch {
+	case n.ended:
+		r.reply(controller.Answer{Err: &stoppedError{n.failure}})
 	case n.leading.Load() && refused != nil:
-		r.reply <- controller.Answer{Err: refused}
+		r.reply(controller.Answer{Err: refused})
 	case n.leading.Load():
 		n.nextID++
-		n.replies[n.nextID] = r.reply
+		n.replies[n.nextID] = r
 		n.step(controller.Command{ID: n.nextID, Op: r.op})
 	case (n.elected || n.raft.BasicStatus().Lead == raft.None) && len(n.held) < heldRequests:
 		n.held = append(n.held, r)
 	default:
-		r.reply <- controller.Answer{Err: model.ErrNotController}
+		r.reply(controller.Answer{Err: model.ErrNotController})
 	}
 }
 
 // step runs the machine: proposals go to Raft at once, answers wait for release.
 func (n *Node) step(input controller.Input) {
-	n.machine.Step(n.clock.Now(), input, &n.effects)
+	n.machine.Step(n.now, input, &n.effects)
 	proposals := n.effects.Propose
 	n.answered = append(n.answered, n.effects.Respond...)
 	for _, notice := range n.effects.Notices {
@@ -123,18 +131,6 @@ func (n *Node) tell(notice controller.Notice) {
 	n.log.LogAttrs(context.Background(), level, notice.Text, attrs...)
 }
 
-// due gives the machine its time. Commands that have waited come first: they may be
-// the heartbeats of those whose leases would be over.
-func (n *Node) due() {
-	if at, ok := n.machine.Deadline(); !ok || n.clock.Now().Before(at) {
-		return
-	}
-	for range len(n.requests) {
-		n.accept(<-n.requests)
-	}
-	n.step(controller.Due{})
-}
-
 // proposalDropped begins the machine's leadership anew: its proposals are a
 // chain, of which one is missing.
 func (n *Node) proposalDropped(err error) {
@@ -148,9 +144,9 @@ func (n *Node) proposalDropped(err error) {
 // release sends the answers whose changes are in the published image.
 func (n *Node) release() {
 	for _, a := range n.answered {
-		if reply, ok := n.replies[a.ID]; ok {
+		if r, ok := n.replies[a.ID]; ok {
 			delete(n.replies, a.ID)
-			reply <- a.Answer
+			r.reply(a.Answer)
 		}
 	}
 	n.answered = n.answered[:0]

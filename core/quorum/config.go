@@ -93,6 +93,7 @@ type Deps struct {
 	Clock  loop.Clock // nil: loop.System
 	// Rand gives IDs and seeds; nil: crypto/rand. It must not be guessable.
 	Rand io.Reader
+	Disk Disk // nil: quorum.db in Config.Dir
 }
 
 // Identity is what the quorum's directory says of itself. It never changes.

@@ -8,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"math"
 	randv2 "math/rand/v2"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -30,8 +27,6 @@ import (
 const (
 	// requestsQueued bounds commands that wait for the loop; then callers wait.
 	requestsQueued = 1024
-	// batchRequests bounds the commands that share one sync.
-	batchRequests = 256
 	// heldRequests bounds the commands that wait for a leader; more are refused
 	// with ErrNotController.
 	heldRequests = 1024
@@ -39,8 +34,6 @@ const (
 	messageBytesMax  = 1 << 20
 	messagesInFlight = 64
 	heartbeatTicks   = 1
-	// unsettled is leadFrom while the end of the log is not known.
-	unsettled = math.MaxUint64
 )
 
 // Node is this node's part in the quorum. Its methods may be called concurrently,
@@ -52,17 +45,17 @@ type Node struct {
 	rand     io.Reader
 	identity Identity
 	raftID   uint64
+	loop     *loop.Loop[Input]
 
-	image    atomic.Pointer[image.Image]
-	reached  atomic.Pointer[reached]
-	leading  atomic.Bool
-	requests chan request
-	stopped  chan struct{}
-	failure  error // of Run, once stopped is closed
-	running  atomic.Bool
-	onImage  []func(*image.Image)
+	image   atomic.Pointer[image.Image]
+	reached atomic.Pointer[reached]
+	leading atomic.Bool
+	stopped chan struct{}
+	failure error // of Run, once stopped is closed
+	running atomic.Bool
+	onImage []func(*image.Image)
 
-	// What follows belongs to Run's goroutine.
+	// What follows belongs to the loop.
 	store    *store
 	raft     *raft.RawNode
 	machine  *controller.Machine
@@ -78,13 +71,19 @@ type Node struct {
 	// are those since it was tried.
 	short      bool
 	shortTicks int
+
+	now      time.Time // of this turn
+	nextTick time.Time
+	begun    bool
+	stopping bool
+	ended    bool
 	// term is that of the entry applied last. Raft elected this node in a term;
 	// the machine leads once an entry of it is applied, and leadFrom too.
 	term     uint64
 	elected  bool
 	leadFrom uint64
-	held     []request
-	replies  map[controller.CommandID]chan controller.Answer
+	held     []*request
+	replies  map[controller.CommandID]*request
 	nextID   controller.CommandID
 	answered []controller.Response // to send once the image is published
 }
@@ -99,8 +98,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg.withDefaults(), log: deps.Logger, clock: deps.Clock, rand: deps.Rand,
-		requests: make(chan request, requestsQueued), stopped: make(chan struct{}),
-		replies: map[controller.CommandID]chan controller.Answer{},
+		stopped: make(chan struct{}), replies: map[controller.CommandID]*request{},
 	}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -111,81 +109,65 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if n.rand == nil {
 		n.rand = rand.Reader
 	}
-	if err := n.createIfNew(); err != nil {
-		return nil, err
+	n.loop = loop.New[Input](n, n.clock, requestsQueued)
+	disk := deps.Disk
+	if disk == nil {
+		disk = newDatabase(n.cfg, n.log)
 	}
-	s, err := openStore(n.cfg)
+	stored, err := n.load(disk)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, disk.Close())
 	}
-	n.store = s
-	n.removeLeftovers()
-	if err := n.restore(); err != nil {
-		return nil, errors.Join(err, s.db.Close())
+	if n.store, err = openStore(disk, stored); err == nil {
+		err = n.restore()
+	}
+	if err != nil {
+		return nil, errors.Join(err, disk.Close())
 	}
 	return n, nil
 }
 
-// removeLeftovers removes what a creation left behind that was cut short. Whoever
-// has the database open is alone in the directory: one that is under way now fails.
-func (n *Node) removeLeftovers() {
-	entries, err := os.ReadDir(n.cfg.Dir)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), databaseName+freshSuffix) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(n.cfg.Dir, e.Name())))
-		}
-	}
-	if err != nil {
-		n.log.Warn("remove what was left of a creation that was cut short", "err", err)
-	}
-}
-
-func (n *Node) createIfNew() error {
-	_, err := os.Stat(filepath.Join(n.cfg.Dir, databaseName))
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return nil // opening it says what is wrong
+// load reads the disk, and creates a cluster on one that is empty.
+func (n *Node) load(disk Disk) (*Stored, error) {
+	stored, err := disk.Load()
+	if stored != nil || err != nil {
+		return stored, err
 	}
 	if !n.cfg.Bootstrap {
-		return fmt.Errorf("%s holds no cluster: to create one here, set cluster.bootstrap to true on this one node: %w", n.cfg.Dir, ErrNoCluster)
+		return nil, fmt.Errorf("%s holds no cluster: to create one here, set cluster.bootstrap to true on this one node: %w", n.cfg.Dir, ErrNoCluster)
 	}
 	first, err := n.firstState()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := createStore(n.cfg, first); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("another process has just created a cluster in %s: %w", n.cfg.Dir, ErrInUse)
-		}
-		return err
+	if err := disk.Create(first); err != nil {
+		return nil, err
 	}
-	n.log.Info("created a cluster", "cluster", first.identity.ClusterID, "broker", n.cfg.NodeID)
-	return nil
+	n.log.Info("created a cluster", "cluster", string(first.Identity.ClusterID), "broker", n.cfg.NodeID)
+	return disk.Load()
 }
 
 // firstState is a log whose first snapshot, at index 1, names the cluster and
 // its only voter.
-func (n *Node) firstState() (firstState, error) {
-	var dir model.DirectoryID
-	for dir.IsZero() || !validRaftID(raftID(dir)) {
-		if _, err := io.ReadFull(n.rand, dir[:]); err != nil {
-			return firstState{}, fmt.Errorf("draw a directory ID: %w", err)
-		}
+func (n *Node) firstState() (*Stored, error) {
+	dir, err := n.newDirectory()
+	if err != nil {
+		return nil, err
 	}
 	id := n.cfg.ClusterID
 	if id == "" {
-		var err error
 		if id, err = NewClusterID(n.rand); err != nil {
-			return firstState{}, err
+			return nil, err
 		}
 	}
 	record := &image.ClusterRecord{Cluster: image.Cluster{
 		ID: id, FeatureLevel: n.cfg.FeatureLevel,
 		ReplicationFactorTarget: n.cfg.ReplicationFactorTarget, MinISRTarget: n.cfg.MinISRTarget,
 	}}
-	return firstState{
-		identity: storedIdentity{Version: storeVersion, ClusterID: string(id), NodeID: int32(n.cfg.NodeID), DirectoryID: dir[:]},
-		hard:     &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},
-		snapshot: &raftpb.Snapshot{
+	return &Stored{
+		Identity: Identity{ClusterID: id, NodeID: n.cfg.NodeID, DirectoryID: dir},
+		Hard:     &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},
+		Snapshot: &raftpb.Snapshot{
 			Data: encodeEntry(session{}, 0, []image.Record{record}),
 			Metadata: &raftpb.SnapshotMetadata{
 				Index: proto.Uint64(1), Term: proto.Uint64(1),
@@ -193,6 +175,16 @@ func (n *Node) firstState() (firstState, error) {
 			},
 		},
 	}, nil
+}
+
+// newDirectory draws the ID of a directory.
+func (n *Node) newDirectory() (dir model.DirectoryID, err error) {
+	for dir.IsZero() || !validRaftID(raftID(dir)) {
+		if _, err := io.ReadFull(n.rand, dir[:]); err != nil {
+			return dir, fmt.Errorf("draw a directory ID: %w", err)
+		}
+	}
+	return dir, nil
 }
 
 // NewClusterID draws the ID of a cluster that is to be created.
@@ -221,9 +213,7 @@ func validRaftID(id uint64) bool { return id != raft.None && !raft.IsLocalMsgTar
 // restore checks whose directory it is, and replays what is known to be
 // committed.
 func (n *Node) restore() error {
-	stored := n.store.identity
-	n.identity = Identity{ClusterID: model.ClusterID(stored.ClusterID), NodeID: model.NodeID(stored.NodeID)}
-	copy(n.identity.DirectoryID[:], stored.DirectoryID)
+	n.identity = n.store.identity
 	n.raftID = raftID(n.identity.DirectoryID)
 	if n.identity.NodeID != n.cfg.NodeID {
 		return fmt.Errorf("%s belongs to node %d and not to node %d: set node.id to %d, or give this node another directory: %w",
@@ -334,194 +324,10 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.running.Swap(true) {
 		return errors.New("quorum: Run was called twice")
 	}
-	defer n.stop()
-	if err := n.run(ctx); err != nil {
-		n.failure = err
+	release := context.AfterFunc(ctx, n.Stop)
+	defer release()
+	if err := n.loop.Run(context.WithoutCancel(ctx)); err != nil {
+		return err
 	}
 	return n.failure
-}
-
-func (n *Node) run(ctx context.Context) error {
-	n.keepReserve()
-	n.publish(n.Image())
-	if n.onlyVoter() {
-		if err := n.raft.Campaign(); err != nil {
-			return fmt.Errorf("campaign: %w", err)
-		}
-	}
-	tick, stopTick := n.clock.NewTimer(n.cfg.Tick)
-	defer func() { stopTick() }()
-	for {
-		if err := n.ready(); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick:
-			n.raft.Tick()
-			n.tickReserve()
-			n.due()
-			tick, stopTick = n.clock.NewTimer(n.cfg.Tick)
-		case r := <-n.requests:
-			n.accept(r)
-			for range batchRequests - 1 {
-				select {
-				case r := <-n.requests:
-					n.accept(r)
-					continue
-				default:
-				}
-				break
-			}
-			n.release()
-		}
-	}
-}
-
-// onlyVoter says whether nobody else's vote is needed.
-func (n *Node) onlyVoter() bool {
-	return len(n.conf.GetVoters()) == 1 && n.conf.GetVoters()[0] == n.raftID && len(n.conf.GetVotersOutgoing()) == 0
-}
-
-// stop answers everyone who still waits.
-func (n *Node) stop() {
-	n.leading.Store(false)
-	n.step(controller.Resign{})
-	n.release()
-	close(n.stopped)
-}
-
-// ready does what Raft asks for until it asks for nothing: save, then apply,
-// then answer. With one voter there is nobody to send to.
-func (n *Node) ready() error {
-	for {
-		if err := n.maybeLead(); err != nil {
-			return err
-		}
-		if err := n.noteReached(); err != nil {
-			return err
-		}
-		n.release()
-		if !n.raft.HasReady() {
-			if n.leadFrom != unsettled {
-				return nil
-			}
-			// Everything that Raft took is saved by now.
-			last, err := n.store.mem.LastIndex()
-			if err != nil {
-				return fmt.Errorf("end of the metadata log: %w", err)
-			}
-			n.leadFrom = last
-			continue
-		}
-		rd := n.raft.Ready()
-		if err := n.store.save(rd); err != nil {
-			return err
-		}
-		if !n.short && !n.store.hasReserve() {
-			n.keepReserve()
-		}
-		if rd.SoftState != nil {
-			n.roleChanged(rd.SoftState)
-		}
-		if err := n.apply(rd.CommittedEntries); err != nil {
-			return err
-		}
-		n.raft.Advance(rd)
-		if err := n.maybeSnapshot(); err != nil {
-			return err
-		}
-	}
-}
-
-// roleChanged notes that this node was elected, or no longer leads.
-func (n *Node) roleChanged(soft *raft.SoftState) {
-	leader := soft.RaftState == raft.StateLeader
-	if n.elected && !leader {
-		n.log.Info("no longer the active controller", "broker", n.cfg.NodeID)
-		n.leading.Store(false)
-		n.step(controller.Resign{})
-	}
-	n.elected, n.leadFrom = leader, 0
-	if !leader && soft.Lead != raft.None {
-		held := n.held
-		n.held = nil
-		for _, r := range held { // there is another to ask
-			n.accept(r)
-		}
-	}
-}
-
-// maybeLead begins to decide once everything that was committed before is in the
-// image: the first entry of a leader's term follows what earlier leaders left.
-func (n *Node) maybeLead() error {
-	if !n.elected || n.leading.Load() || n.term != n.store.hard.GetTerm() || n.applied < n.leadFrom {
-		return nil
-	}
-	if _, err := io.ReadFull(n.rand, n.session[:]); err != nil {
-		return fmt.Errorf("draw a session: %w", err)
-	}
-	n.leading.Store(true)
-	n.step(controller.Lead{Image: n.Image()})
-	n.log.Info("active controller", "broker", n.cfg.NodeID, "cluster", string(n.identity.ClusterID), "offset", n.Image().Offset)
-	held := n.held
-	n.held = nil
-	for _, r := range held {
-		n.accept(r)
-	}
-	return nil
-}
-
-// apply replays committed entries, and publishes what they lead to.
-func (n *Node) apply(entries []*raftpb.Entry) error {
-	img := n.Image()
-	for _, e := range entries {
-		if e.GetIndex() <= n.applied {
-			continue
-		}
-		if e.GetType() != raftpb.EntryNormal {
-			return fmt.Errorf("entry %d changes the membership, which this release cannot do", e.GetIndex())
-		}
-		next, own, err := n.replayEntry(img, e)
-		if err != nil {
-			return err
-		}
-		img, n.applied, n.term = next, e.GetIndex(), e.GetTerm()
-		n.logBytes += len(e.GetData())
-		if own != 0 {
-			n.step(controller.Committed{Proposal: own, Image: img})
-		}
-	}
-	if img != n.Image() {
-		n.publish(img)
-	}
-	return nil
-}
-
-// replayEntry leads from base to the image after e, and says which of this
-// leader's own proposals e is, or 0.
-func (n *Node) replayEntry(base *image.Image, e *raftpb.Entry) (*image.Image, controller.ProposalID, error) {
-	if len(e.GetData()) == 0 {
-		return base, 0, nil // a new leader's first
-	}
-	s, proposal, records, err := decodeEntry(e.GetData())
-	if err != nil {
-		return nil, 0, fmt.Errorf("metadata log entry %d: %w", e.GetIndex(), err)
-	}
-	img, err := replay(base, e.GetIndex(), records)
-	if err != nil {
-		return nil, 0, fmt.Errorf("metadata log entry %d: %w", e.GetIndex(), err)
-	}
-	if !n.leading.Load() || s != n.session {
-		proposal = 0
-	}
-	return img, proposal, nil
-}
-
-func (n *Node) publish(img *image.Image) {
-	n.image.Store(img)
-	for _, f := range n.onImage {
-		f(img)
-	}
 }

@@ -35,6 +35,9 @@ func open(t *testing.T, cfg Config) *Node {
 	return n
 }
 
+// onDisk is a node's quorum.db.
+func onDisk(n *Node) *database { return n.store.disk.(*database) }
+
 // start runs a node until stop is called, or the test ends.
 func start(t *testing.T, n *Node) (stop func()) {
 	t.Helper()
@@ -283,22 +286,25 @@ func TestCallsEnd(t *testing.T) {
 	}
 }
 
-// pump does the work of Run's loop, without waiting for anything.
+// pump turns the loop once, without waiting for anything.
 func pump(t *testing.T, n *Node) {
 	t.Helper()
-	for len(n.requests) > 0 {
-		n.accept(<-n.requests)
-	}
-	if err := n.ready(); err != nil {
+	n.loop.Turn(time.Unix(0, 0))
+	if ended, err := n.Ended(); ended {
 		t.Fatal(err)
 	}
 }
 
+func wanted(op controller.Op) (*request, <-chan controller.Answer) {
+	reply := make(chan controller.Answer, 1)
+	return &request{op: op, reply: func(a controller.Answer) { reply <- a }}, reply
+}
+
 // ask gives a request to the loop, as do does.
 func ask(n *Node, op controller.Op) <-chan controller.Answer {
-	r := request{op: op, reply: make(chan controller.Answer, 1)}
-	n.requests <- r
-	return r.reply
+	r, reply := wanted(op)
+	n.loop.Complete(Input{request: r})
+	return reply
 }
 
 // After a proposal was dropped nothing that rested on it is decided, and the
@@ -306,20 +312,17 @@ func ask(n *Node, op controller.Op) <-chan controller.Answer {
 func TestDroppedProposal(t *testing.T) {
 	n := open(t, testConfig(t))
 	defer n.Close()
-	if err := n.raft.Campaign(); err != nil {
-		t.Fatal(err)
-	}
 	early := ask(n, controller.AllocateProducerIDs{})
 	pump(t, n)
 	if a := <-early; a.Err != nil || !n.Leading() {
 		t.Fatalf("asked before it led: %+v", a)
 	}
 
-	lost := ask(n, controller.AllocateProducerIDs{})
-	n.accept(<-n.requests)
+	inFlight, lost := wanted(controller.AllocateProducerIDs{})
+	n.accept(inFlight)
 	n.proposalDropped(errors.New("for a test"))
-	held := ask(n, controller.AllocateProducerIDs{})
-	n.accept(<-n.requests)
+	after, held := wanted(controller.AllocateProducerIDs{})
+	n.accept(after)
 	if n.Leading() || len(n.held) != 1 {
 		t.Errorf("leading %v with %d held", n.Leading(), len(n.held))
 	}
@@ -336,9 +339,6 @@ func TestDroppedProposal(t *testing.T) {
 func TestCommandsShareASync(t *testing.T) {
 	n := open(t, testConfig(t))
 	defer n.Close()
-	if err := n.raft.Campaign(); err != nil {
-		t.Fatal(err)
-	}
 	pump(t, n)
 	before := writes(t, n)
 	var replies []<-chan controller.Answer
@@ -359,7 +359,7 @@ func TestCommandsShareASync(t *testing.T) {
 // writes is how many transactions the database has committed.
 func writes(t *testing.T, n *Node) (id int) {
 	t.Helper()
-	if err := n.store.db.View(func(tx *bbolt.Tx) error { id = tx.ID(); return nil }); err != nil {
+	if err := onDisk(n).db.View(func(tx *bbolt.Tx) error { id = tx.ID(); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return id

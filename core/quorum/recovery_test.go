@@ -261,7 +261,7 @@ func TestDiskFails(t *testing.T) {
 	n := open(t, testConfig(t))
 	n.OnImage(func(img *image.Image) {
 		if img.BrokerCount() == 1 {
-			if err := n.store.db.Close(); err != nil {
+			if err := onDisk(n).db.Close(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -24,49 +24,52 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, berrors.ErrMaxSizeReached)
 }
 
-// errFull says what an operator can do about a write that had no room.
-func (s *store) errFull(err error) error {
-	if !isFull(err) {
-		return err
-	}
-	return fmt.Errorf("the disk of %s is full, make room on it and start the broker again: %w", s.db.Path(), err)
-}
-
 // hasReserve says whether half of the reserve is left, or more.
-func (s *store) hasReserve() bool {
-	stats := s.db.Stats()
-	return !s.filled && (stats.FreePageN+stats.PendingPageN)*s.db.Info().PageSize >= s.reserve/2
+func (d *database) hasReserve() bool {
+	stats := d.db.Stats()
+	return !d.filled && (stats.FreePageN+stats.PendingPageN)*d.db.Info().PageSize >= d.reserve/2
 }
 
 // keepReserve sees to pages that are free, and whose place on the disk is
 // quorum.db's already: it writes as many as the reserve has, and frees them. Where
 // that does not fit, nothing has changed.
-func (s *store) keepReserve() error {
-	if s.filled { // by an attempt that was cut short
-		if err := s.db.Update(dropFiller); err != nil {
+func (d *database) keepReserve() error {
+	if d.filled { // by an attempt that was cut short
+		if err := d.db.Update(dropFiller); err != nil {
 			return fmt.Errorf("free the reserve of quorum.db: %w", err)
 		}
-		s.filled = false
+		d.filled = false
 	}
-	if s.hasReserve() {
+	if d.hasReserve() {
 		return nil
 	}
 	// More than all that is free is never put where something was free.
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := d.db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket(bucketReserve)
 		if err != nil {
 			return err
 		}
-		return b.Put(keyFiller, make([]byte, s.reserve))
+		return b.Put(keyFiller, make([]byte, d.reserve))
 	})
 	if err != nil {
 		return fmt.Errorf("make a reserve in quorum.db: %w", err)
 	}
-	s.filled = true
-	if err := s.db.Update(dropFiller); err != nil {
+	d.filled = true
+	if err := d.db.Update(dropFiller); err != nil {
 		return fmt.Errorf("free the reserve of quorum.db: %w", err)
 	}
-	s.filled = false
+	d.filled = false
+	return nil
+}
+
+// Room implements Disk.
+func (d *database) Room() error {
+	if d.hasReserve() {
+		return nil
+	}
+	if err := d.keepReserve(); err != nil && !d.hasReserve() {
+		return err
+	}
 	return nil
 }
 
@@ -74,8 +77,8 @@ func dropFiller(tx *bbolt.Tx) error { return tx.DeleteBucket(bucketReserve) }
 
 // keepReserve notes whether the metadata has room.
 func (n *Node) keepReserve() {
-	err := n.store.keepReserve()
-	if short := err != nil && !n.store.hasReserve(); short != n.short {
+	err := n.store.disk.Room()
+	if short := err != nil; short != n.short {
 		n.short = short
 		if short {
 			n.log.Warn("the metadata has no room, topics are not made until there is", "dir", n.cfg.Dir, "err", err)

@@ -80,7 +80,7 @@ func TestRoomReturns(t *testing.T) {
 		var returns atomic.Bool
 		n.OnImage(func(*image.Image) {
 			if returns.Load() {
-				n.store.db.MaxSize = 0
+				onDisk(n).db.MaxSize = 0
 			}
 		})
 		start(t, n)
@@ -101,13 +101,13 @@ func TestReserveIsKept(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Reserve = 256 << 10
 	n := open(t, cfg)
-	if n.store.hasReserve() {
+	if onDisk(n).hasReserve() {
 		t.Fatal("a new database has a reserve: nothing is tested")
 	}
-	if err := n.store.keepReserve(); err != nil {
+	if err := onDisk(n).keepReserve(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.store.db.Update(func(tx *bbolt.Tx) error {
+	if err := onDisk(n).db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket(bucketReserve)
 		if err != nil {
 			return err
@@ -121,14 +121,14 @@ func TestReserveIsKept(t *testing.T) {
 	}
 	n = open(t, cfg)
 	defer n.Close()
-	if !n.store.filled {
+	if !onDisk(n).filled {
 		t.Fatal("the filler is not noticed")
 	}
-	size := n.store.db.Stats().FreePageN
-	if err := n.store.keepReserve(); err != nil || n.store.filled || !n.store.hasReserve() {
-		t.Errorf("reserve after a crash: %v, filled %v, %d pages free before", err, n.store.filled, size)
+	size := onDisk(n).db.Stats().FreePageN
+	if err := onDisk(n).keepReserve(); err != nil || onDisk(n).filled || !onDisk(n).hasReserve() {
+		t.Errorf("reserve after a crash: %v, filled %v, %d pages free before", err, onDisk(n).filled, size)
 	}
-	err := n.store.db.View(func(tx *bbolt.Tx) error {
+	err := onDisk(n).db.View(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucketReserve) != nil {
 			t.Error("the filler is still there")
 		}
