@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 )
 
 const (
@@ -31,14 +32,13 @@ const (
 // authority issues certificates to this node, by a key that follows from a secret. It
 // implements source.
 type authority struct {
-	node  int32
-	now   func() time.Time
-	key   ed25519.PrivateKey
-	cert  *x509.Certificate
-	roots *x509.CertPool
+	node int32
+	now  func() time.Time
+	key  ed25519.PrivateKey
+	cert *x509.Certificate
 
 	mu     sync.Mutex
-	leaf   *tls.Certificate
+	leaf   *streams.Material
 	issued time.Time
 }
 
@@ -47,7 +47,7 @@ func newAuthority(secret string, node int32, now func() time.Time) (*authority, 
 	if err != nil {
 		return nil, transport.Errorf(transport.ErrInvalid, "derive a key from the secret: %v", err)
 	}
-	a := &authority{node: node, now: now, key: ed25519.NewKeyFromSeed(seed), roots: x509.NewCertPool()}
+	a := &authority{node: node, now: now, key: ed25519.NewKeyFromSeed(seed)}
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "brokerd shared secret"},
@@ -64,23 +64,22 @@ func newAuthority(secret string, node int32, now func() time.Time) (*authority, 
 	if err != nil {
 		return nil, transport.Errorf(transport.ErrInvalid, "make the authority of the secret: %v", err)
 	}
-	a.roots.AddCert(a.cert)
 	return a, nil
 }
 
 // own implements source.
-func (a *authority) own() (*tls.Certificate, *x509.CertPool, error) {
+func (a *authority) own() (*streams.Material, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
 	if age := now.Sub(a.issued); a.leaf == nil || age > leafAge || age < -leafAge {
 		leaf, err := a.issue(now)
 		if err != nil {
-			return nil, nil, transport.Errorf(transport.ErrRetry, "issue a certificate: %v", err)
+			return nil, transport.Errorf(transport.ErrRetry, "issue a certificate: %v", err)
 		}
-		a.leaf, a.issued = leaf, now
+		a.leaf, a.issued = streams.NewMaterial(leaf, []*x509.Certificate{a.cert}), now
 	}
-	return a.leaf, a.roots, nil
+	return a.leaf, nil
 }
 
 // issue makes a certificate of a new key. The node in it is for people alone: whoever has

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 )
 
 // testAuthority is an operator's authority.
@@ -99,14 +100,17 @@ func (a *testAuthority) write(tb testing.TB, name, kind string, der []byte) stri
 
 // impostor makes a transport of a node that says it is another one than its certificate
 // names; the plugin itself refuses to.
-func impostor(tb testing.TB, claims transport.Identity, settings map[string]any, named int32) (*Transport, error) {
+func impostor(tb testing.TB, claims transport.Identity, settings map[string]any, named int32) (*streams.Transport, error) {
 	tb.Helper()
 	honest := claims
 	honest.NodeID = named
-	t, err := tryOpen(tb.Context(), honest, settings)
+	b, err := section(settings)
 	if err != nil {
 		return nil, err
 	}
-	t.identity = claims
-	return t, nil
+	network, err := Provider().OpenNetwork(tb.Context(), transport.Config{Settings: b, Identity: honest})
+	if err != nil {
+		return nil, err
+	}
+	return streams.New(streams.Options{Network: network, Identity: claims}), nil
 }

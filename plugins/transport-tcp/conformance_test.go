@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/brokerd/brokerd/sdk/transport"
-	"github.com/brokerd/brokerd/sdk/transport/frame"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 	"github.com/brokerd/brokerd/sdk/transport/transporttest"
 )
 
@@ -29,7 +29,7 @@ func target(t *testing.T, name string, settings func(id transport.Identity) map[
 		// What the death of a process does to its connections is what closing them does: the
 		// kernel ends them, and nobody says anything.
 		Kill: func(t transport.Transport) error {
-			t.(*Transport).shut((*frame.Link).Cut)
+			t.(*streams.Transport).Cut()
 			return nil
 		},
 		Stranger: func(ctx context.Context, endpoint string) (net.Conn, error) {

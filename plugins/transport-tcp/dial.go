@@ -3,7 +3,6 @@ package transporttcp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -11,70 +10,49 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
-	"github.com/brokerd/brokerd/sdk/transport/frame"
 )
 
-// Dial implements transport.Transport.
-func (t *Transport) Dial(ctx context.Context, to transport.Target) (transport.Link, error) {
-	if err := t.begin(); err != nil {
-		return nil, err
+// Dial implements streams.Network.
+func (n *network) Dial(ctx context.Context, endpoint string) (net.Conn, error) {
+	if n.closing.Err() != nil {
+		return nil, errClosed
 	}
-	defer t.work.Done()
-	host, port, err := checkTarget(to)
+	host, port, err := checkEndpoint(endpoint)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(t.closing, func() { cancel(errClosed) })()
-	raw, err := connect(ctx, host, port)
-	if err != nil {
-		return nil, t.dialFailed(ctx, to.Endpoint, err)
+	defer context.AfterFunc(n.closing, func() { cancel(errClosed) })()
+	conn, err := connect(ctx, host, port)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		var own *transport.Error
+		if !errors.As(err, &own) {
+			err = transport.Errorf(transport.ErrRetry, "%v", err)
+		}
+		return nil, err
 	}
-	link, err := t.introduce(ctx, raw, to)
-	if err != nil {
-		_ = raw.Close() // it has failed already
-		return nil, t.dialFailed(ctx, to.Endpoint, err)
-	}
-	return link, nil
+	return conn, nil
 }
 
-// checkTarget says whether a target can be dialled, and where.
-func checkTarget(to transport.Target) (host string, port uint16, err error) {
-	switch {
-	case to.Lane != transport.Control && to.Lane != transport.Data:
-		return "", 0, transport.Errorf(transport.ErrInvalid, "there is no lane %d", to.Lane)
-	case to.NodeID < transport.AnyNode:
-		return "", 0, transport.Errorf(transport.ErrInvalid, "%d is the ID of no node", to.NodeID)
-	case len(to.ClusterID) > frame.ClusterBytesMax:
-		return "", 0, transport.Errorf(transport.ErrInvalid, "the ID of the cluster is longer than %d bytes", frame.ClusterBytesMax)
-	}
-	host, number, err := splitEndpoint(to.Endpoint)
+// checkEndpoint says whether an endpoint can be dialled, and where.
+func checkEndpoint(endpoint string) (host string, port uint16, err error) {
+	host, number, err := splitEndpoint(endpoint)
 	if err != nil {
 		return "", 0, err
 	}
 	n, _ := strconv.ParseUint(number, 10, 16) // it was checked
 	if host == "" || n == 0 {
-		return "", 0, transport.Errorf(transport.ErrInvalid, "%q names no host and port to dial", to.Endpoint)
+		return "", 0, transport.Errorf(transport.ErrInvalid, "%q names no host and port to dial", endpoint)
 	}
 	return host, uint16(n), nil
 }
 
-// dialFailed says where a dial has failed. A context that has ended is the reason.
-func (t *Transport) dialFailed(ctx context.Context, endpoint string, err error) error {
-	if ctx.Err() != nil {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, transport.ErrClosed) {
-			return cause
-		}
-		return fmt.Errorf("%w: dial %s: %w", transport.ErrRetry, endpoint, cause)
-	}
-	var own *transport.Error
-	if !errors.As(err, &own) {
-		return transport.Errorf(transport.ErrRetry, "dial %s: %v", endpoint, err)
-	}
-	return transport.Errorf(own.Class, "dial %s: %s", endpoint, own.Message)
-}
+// dialTimeout is how long a dial may take whose context says nothing.
+const dialTimeout = 10 * time.Second
 
 // connect makes a connection to a host.
 func connect(ctx context.Context, host string, port uint16) (net.Conn, error) {
@@ -128,40 +106,6 @@ func connectOne(ctx context.Context, to netip.AddrPort, several int) (net.Conn, 
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(several))
 		defer cancel()
 	}
-	dialer := net.Dialer{Control: control, KeepAliveConfig: keepAlive}
+	dialer := net.Dialer{Control: control}
 	return dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(to.Addr().Unmap(), to.Port()).String())
-}
-
-// introduce proves who is at both ends, and makes the link.
-func (t *Transport) introduce(ctx context.Context, raw net.Conn, to transport.Target) (transport.Link, error) {
-	if err := raw.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // what waits on it fails
-	conn, err := t.guard.protect(raw, true)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := frame.Greet(conn.Conn, frame.Hello{Identity: t.identity, Lane: to.Lane, ToNode: to.NodeID, ToCluster: to.ClusterID})
-	if err != nil {
-		if err = classify(err); errors.Is(err, transport.ErrClosed) {
-			return nil, transport.Errorf(transport.ErrRetry, "the peer is closing")
-		}
-		return nil, err
-	}
-	proof, err := conn.check(answer.Identity)
-	if err != nil {
-		frame.Decline(conn.Conn, err)
-		return nil, err
-	}
-	if err := frame.Confirm(conn.Conn); err != nil {
-		return nil, err
-	}
-	if !stop() {
-		return nil, context.Cause(ctx)
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil, err
-	}
-	return t.link(conn, transport.Peer{Identity: answer.Identity, Proof: proof}, to.Lane)
 }

@@ -1,10 +1,10 @@
 // Package transporttcp carries the messages between brokers over TCP. It is the plugin
 // transport-tcp.
 //
-// It owns: the plugin's settings, sockets and how they are set, who is believed, and the
-// start and end of a transport. What goes over a connection, and how a link ends, is package
-// frame's. A link is one connection; it is never dialled again here, that is the broker's.
-// It never imports the broker's core.
+// It owns: the plugin's settings, sockets and how they are set, the certificates, and the
+// listener. What goes over a connection is package frame's, and who is believed, and the
+// bounds of strangers, package streams'. A link is one connection; it is never dialled again
+// here, that is the broker's. It never imports the broker's core.
 //
 // # Security
 //
@@ -24,10 +24,6 @@
 // of a certificate. So the secret has to be drawn, not thought of: openssl rand -base64 32.
 //
 // # Bounds
-//
-// Connections that have proved nothing are bounded in number (strangersMax; the oldest
-// goes for a new one, so that nobody who is slow keeps peers out), in time (helloTimeout) and
-// each to strangerBytesMax. Links that nobody accepts are bounded by acceptMax for each lane.
 //
 // What is under way on a link lies in the buffers of its two sockets. Where the system lets
 // those grow beyond half of transport.LinkBytesMax, they are set to that, or to what

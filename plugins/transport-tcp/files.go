@@ -3,13 +3,15 @@ package transporttcp
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/brokerd/brokerd/sdk/transport"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 )
 
 // filesAge is when the files are read again.
@@ -23,8 +25,7 @@ type files struct {
 
 	mu   sync.Mutex
 	read time.Time
-	cert *tls.Certificate
-	pool *x509.CertPool
+	last *streams.Material
 }
 
 func newFiles(certificate, key, roots string, node int32, log *slog.Logger) (*files, error) {
@@ -36,7 +37,7 @@ func newFiles(certificate, key, roots string, node int32, log *slog.Logger) (*fi
 }
 
 // own implements source. Files that cannot be used do not replace those that could.
-func (f *files) own() (*tls.Certificate, *x509.CertPool, error) {
+func (f *files) own() (*streams.Material, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.read) > filesAge {
@@ -44,7 +45,7 @@ func (f *files) own() (*tls.Certificate, *x509.CertPool, error) {
 			f.log.Error("the certificates cannot be read again, and those of before stay in use", "err", err)
 		}
 	}
-	return f.cert, f.pool, nil
+	return f.last, nil
 }
 
 // load reads the files, and checks that peers would believe what is in them.
@@ -54,32 +55,40 @@ func (f *files) load() error {
 	if err != nil {
 		return fmt.Errorf("certificate %s with key %s: %w", f.certificate, f.key, err)
 	}
-	pem, err := os.ReadFile(f.roots)
+	roots, err := os.ReadFile(f.roots)
 	if err != nil {
 		return fmt.Errorf("roots: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("roots: no certificate is in %s", f.roots)
-	}
-	chain := make([]*x509.Certificate, len(cert.Certificate))
-	for i, der := range cert.Certificate {
-		if chain[i], err = x509.ParseCertificate(der); err != nil {
-			return fmt.Errorf("certificate %s: %w", f.certificate, err)
-		}
-	}
-	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if err := verify(chain, pool, usage, f.read); err != nil {
-			return fmt.Errorf("certificate %s would not be believed by peers that have %s, as server and as client: %w", f.certificate, f.roots, err)
-		}
-	}
-	named, err := nodeOf(chain[0])
-	if err == nil && named != transport.AnyNode && named != f.node {
-		err = fmt.Errorf("it names node %d, and this is node %d", named, f.node)
-	}
+	authorities, err := parseRoots(roots)
 	if err != nil {
-		return fmt.Errorf("certificate %s: %w", f.certificate, err)
+		return fmt.Errorf("roots: %s: %w", f.roots, err)
 	}
-	f.cert, f.pool = &cert, pool
+	last := streams.NewMaterial(&cert, authorities)
+	if err := last.Check(f.node); err != nil {
+		return fmt.Errorf("certificate %s, with the roots %s: %w", f.certificate, f.roots, err)
+	}
+	f.last = last
 	return nil
+}
+
+// parseRoots reads the certificates in a file of them. As for x509.CertPool, what is none is
+// passed over.
+func parseRoots(b []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" || len(block.Headers) != 0 {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no certificate is in it")
+	}
+	return out, nil
 }

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
-	"github.com/brokerd/brokerd/sdk/transport/frame"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 )
 
-// Provider makes transports over TCP. It may be used from many goroutines.
-func Provider() transport.Provider { return provider{} }
+// Provider makes transports over TCP, and the networks below them. It may be used from many
+// goroutines.
+func Provider() streams.Provider { return provider{} }
 
 type provider struct{}
 
@@ -27,43 +28,43 @@ func (provider) Info() transport.Info {
 // Open implements transport.Provider. The transport's goroutines start here and end with
 // its Close, which waits for them. An address at which somebody listens already is
 // ErrRetry.
-func (provider) Open(ctx context.Context, cfg transport.Config) (transport.Transport, error) {
+func (p provider) Open(ctx context.Context, cfg transport.Config) (transport.Transport, error) {
+	network, err := p.OpenNetwork(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return streams.New(streams.Options{Network: network, Identity: cfg.Identity, Logger: cfg.Logger}), nil
+}
+
+// OpenNetwork implements streams.Provider.
+func (provider) OpenNetwork(ctx context.Context, cfg transport.Config) (streams.Network, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s, err := parseSettings(cfg.Settings)
+	if err == nil {
+		err = streams.CheckIdentity(cfg.Identity)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Identity.NodeID < 0 {
-		return nil, transport.Errorf(transport.ErrInvalid, "a node's ID is %d; it cannot be negative", cfg.Identity.NodeID)
-	}
-	if len(cfg.Identity.ClusterID) > frame.ClusterBytesMax {
-		return nil, transport.Errorf(transport.ErrInvalid, "the ID of the cluster is longer than %d bytes", frame.ClusterBytesMax)
-	}
-	guard, err := s.guard(cfg.Identity, cfg.Logger)
-	if err != nil {
-		return nil, err
-	}
-	return listen(ctx, s, guard, cfg)
-}
-
-// guard makes what the settings ask for.
-func (s *settings) guard(id transport.Identity, log *slog.Logger) (guard, error) {
+	n := &network{source: nobody{}}
 	switch s.Security {
 	case securitySecret:
-		a, err := newAuthority(s.Secret, id.NodeID, time.Now)
-		if err != nil {
-			return nil, err
-		}
-		return &tlsGuard{source: a}, nil
+		n.proof = transport.ProofMember
+		n.source, err = newAuthority(s.Secret, cfg.Identity.NodeID, time.Now)
 	case securityTLS:
-		f, err := newFiles(s.Certificate, s.Key, s.Roots, id.NodeID, log)
-		if err != nil {
-			return nil, err
+		n.proof = transport.ProofMember
+		if s.RequireNodeNames {
+			n.proof = transport.ProofNode
 		}
-		return &tlsGuard{source: f, named: s.RequireNodeNames}, nil
-	default:
-		return plaintext{}, nil
+		n.source, err = newFiles(s.Certificate, s.Key, s.Roots, cfg.Identity.NodeID, cfg.Logger)
 	}
+	if err == nil {
+		err = n.listen(ctx, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
 }

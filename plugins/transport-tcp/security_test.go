@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 )
 
 // TestNobodyBelieved: nodes whose security differs make no link, and each dial says why.
@@ -23,7 +24,7 @@ func TestNobodyBelieved(t *testing.T) {
 		"another's tls":  theirs.leaf(t, "theirs", nil),
 		"plaintext":      {"security": "plaintext"},
 	}
-	nodes := make(map[string]*Transport)
+	nodes := make(map[string]*node)
 	for name, way := range ways {
 		nodes[name] = open(t, identity(int32(len(nodes))), way)
 	}
@@ -85,11 +86,12 @@ func TestProof(t *testing.T) {
 	a := newTestAuthority(t)
 	plain := open(t, identity(1), a.leaf(t, "plain", nil))
 	named := open(t, identity(2), a.leaf(t, "named", naming("brokerd://node/2")))
-	liar, err := impostor(t, identity(3), a.leaf(t, "liar", naming("brokerd://node/4")), 4)
+	lies, err := impostor(t, identity(3), a.leaf(t, "liar", naming("brokerd://node/4")), 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer liar.Close()
+	defer lies.Close()
+	liar := &node{lies, identity(3)}
 	strict := a.leaf(t, "strict", naming("brokerd://node/5"))
 	strict["require_node_names"] = true
 	demanding := open(t, identity(5), strict)
@@ -101,7 +103,7 @@ func TestProof(t *testing.T) {
 	if got := fromPlain.Peer().Proof; got != transport.ProofMember {
 		t.Errorf("a peer whose certificate names nobody has proved %v", got)
 	}
-	for _, c := range []struct{ from, to *Transport }{{liar, plain}, {plain, liar}, {plain, demanding}, {demanding, plain}} {
+	for _, c := range []struct{ from, to *node }{{liar, plain}, {plain, liar}, {plain, demanding}, {demanding, plain}} {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		_, err := c.from.Dial(ctx, transport.Target{Endpoint: c.to.Endpoint(), Lane: transport.Data, NodeID: transport.AnyNode})
 		cancel()
@@ -127,24 +129,26 @@ func TestAuthority(t *testing.T) {
 		t.Error("the authority is not what the secret says")
 	}
 	leaf := func(a *authority) *x509.Certificate {
-		own, _, err := a.own()
+		own, err := a.own()
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := x509.ParseCertificate(own.Certificate[0])
+		c, err := x509.ParseCertificate(own.Certificate.Certificate[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
-		if err := verify([]*x509.Certificate{leaf(slow)}, a.roots, usage, now); err != nil {
+		if err := streams.Verify([]*x509.Certificate{leaf(slow)}, roots, usage, now); err != nil {
 			t.Error(err)
 		}
-		if verify([]*x509.Certificate{leaf(other)}, a.roots, usage, now) == nil {
+		if streams.Verify([]*x509.Certificate{leaf(other)}, roots, usage, now) == nil {
 			t.Error("the certificate of another secret is believed")
 		}
-		if verify([]*x509.Certificate{leaf(a)}, a.roots, usage, now.Add(30*24*time.Hour)) == nil {
+		if streams.Verify([]*x509.Certificate{leaf(a)}, roots, usage, now.Add(30*24*time.Hour)) == nil {
 			t.Error("a certificate is good for ever")
 		}
 	}
@@ -169,11 +173,11 @@ func TestRenewal(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := func() []byte {
-		cert, _, err := f.own()
+		own, err := f.own()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return cert.Certificate[0]
+		return own.Certificate.Certificate[0]
 	}
 	first := own()
 	a.leaf(t, "node", nil)

@@ -16,7 +16,7 @@ import (
 // TestSockets: both ends of a connection send without a pace over loopback and without
 // delay, and their buffers hold no more than may be under way.
 func TestSockets(t *testing.T) {
-	config := net.ListenConfig{Control: control, KeepAliveConfig: keepAlive}
+	config := net.ListenConfig{Control: control}
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

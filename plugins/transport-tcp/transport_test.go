@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
+	"github.com/brokerd/brokerd/sdk/transport/streams"
 )
 
 const testSecret = "a secret of the tests, long enough to be one"
@@ -21,18 +22,24 @@ func identity(node int32) transport.Identity {
 	return id
 }
 
+// node is a transport, and who it says it is.
+type node struct {
+	*streams.Transport
+	identity transport.Identity
+}
+
 // open opens a transport with these settings, which listens on a free port.
-func open(tb testing.TB, id transport.Identity, settings map[string]any) *Transport {
+func open(tb testing.TB, id transport.Identity, settings map[string]any) *node {
 	tb.Helper()
 	t, err := tryOpen(tb.Context(), id, settings)
 	if err != nil {
 		tb.Fatalf("open: %v", err)
 	}
 	tb.Cleanup(func() { _ = t.Close() })
-	return t
+	return &node{t, id}
 }
 
-func tryOpen(ctx context.Context, id transport.Identity, settings map[string]any) (*Transport, error) {
+func tryOpen(ctx context.Context, id transport.Identity, settings map[string]any) (*streams.Transport, error) {
 	b, err := section(settings)
 	if err != nil {
 		return nil, err
@@ -41,7 +48,7 @@ func tryOpen(ctx context.Context, id transport.Identity, settings map[string]any
 	if err != nil {
 		return nil, err
 	}
-	return t.(*Transport), nil
+	return t.(*streams.Transport), nil
 }
 
 // section is the plugin's section of a configuration, with a free port where none is said.
@@ -54,7 +61,7 @@ func section(settings map[string]any) ([]byte, error) {
 }
 
 // join makes a link, and returns both ends.
-func join(tb testing.TB, from, to *Transport, lane transport.Lane) (dialled, accepted transport.Link) {
+func join(tb testing.TB, from, to *node, lane transport.Lane) (dialled, accepted transport.Link) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), within)
 	defer cancel()

@@ -83,7 +83,7 @@ func TestImports(t *testing.T) {
 }
 
 // contracts are the packages that say what a plugin is to do, and what they need of ours.
-var contracts = []string{"sdk/storage", "sdk/transport", "sdk/transport/frame", "sdk/recordbatch"}
+var contracts = []string{"sdk/storage", "sdk/transport", "sdk/transport/frame", "sdk/transport/streams", "sdk/recordbatch"}
 
 // TestSDKStandsOnTheStandardLibrary: the contracts themselves need nothing else but each other.
 func TestSDKStandsOnTheStandardLibrary(t *testing.T) {
