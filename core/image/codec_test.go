@@ -60,6 +60,8 @@ func TestGoldenBytes(t *testing.T) {
 			"0101" + "06012b" + strings.Repeat("00", 16) + "02" + "0102" + "01" + strings.Repeat("00", 15) + "02" + "0102" + "00" + "00" + "02" + "06" + "08"},
 		{&PartitionRecord{model.Partition{}, Partition{Leader: 1, Adding: []model.NodeID{1}, Removing: []model.NodeID{2}}},
 			"0101" + "06021d" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "00" + "00" + "02" + "00" + "00" + "0102" + "0104"},
+		{&MemberRecord{Directory: model.DirectoryID{15: 5}, Node: 1, Endpoint: "e:1", MayVote: true}, "0101" + "0c0116" + strings.Repeat("00", 15) + "05" + "02" + "03653a31" + "01"},
+		{&MemberRemovalRecord{Directory: model.DirectoryID{15: 5}}, "0101" + "0d0110" + strings.Repeat("00", 15) + "05"},
 		{&PartitionChangeRecord{Adding: []model.NodeID{}, Removing: []model.NodeID{2}},
 			"0101" + "07021c" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "0100" + "010104"},
 	}

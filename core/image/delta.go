@@ -83,6 +83,10 @@ func (d *Delta) replay(r Record) error {
 		return nil
 	case *ConfigRecord:
 		return d.config(r)
+	case *MemberRecord:
+		return d.member(r)
+	case *MemberRemovalRecord:
+		return d.memberRemoval(r)
 	case *ProducerIDsRecord:
 		if r.Next < d.next.nextProducerID {
 			return fmt.Errorf("producer IDs go back from %d to %d", d.next.nextProducerID, r.Next)
@@ -358,8 +362,14 @@ func (i *Image) Records() iter.Seq[Record] {
 				return
 			}
 		}
-		if i.nextProducerID != 0 {
-			yield(&ProducerIDsRecord{Next: i.nextProducerID})
+		if i.nextProducerID != 0 && !yield(&ProducerIDsRecord{Next: i.nextProducerID}) {
+			return
+		}
+		for m := range i.Members() {
+			r := MemberRecord(*m)
+			if !yield(&r) {
+				return
+			}
 		}
 	}
 }

@@ -107,11 +107,14 @@ type Image struct {
 	foldedNames    tree[string, string]
 	configs        tree[model.Resource, map[string]string]
 	removed        tree[model.TopicID, *RemovedTopic]
+	members        tree[model.DirectoryID, *Member]
 	partitions     int
 	nextProducerID int64
 }
 
 func compareTopicIDs(a, b model.TopicID) int { return bytes.Compare(a[:], b[:]) }
+
+func compareDirectoryIDs(a, b model.DirectoryID) int { return bytes.Compare(a[:], b[:]) }
 
 func compareResources(a, b model.Resource) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), strings.Compare(a.Name, b.Name))

@@ -205,6 +205,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		"adding without replica":  &PartitionChangeRecord{Partition: p, Adding: []model.NodeID{3}},
 		"no replicas":             &PartitionChangeRecord{Partition: p, Replicas: []model.NodeID{}, Directories: []model.DirectoryID{}},
 		"setting of no topic":     &ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "u"}, Key: "k"},
+		"member without ID":       &MemberRecord{Node: 1},
 		"producer IDs going back": &ProducerIDsRecord{999},
 	}
 	for name, r := range tests {
@@ -249,7 +250,7 @@ func anyRecord() *rapid.Generator[Record] {
 		reg := registration(replicas...)
 		reg.ISR = replicas[:rapid.IntRange(0, len(replicas)).Draw(t, "isr")]
 		dir := model.DirectoryID{15: byte(node)}
-		switch rapid.IntRange(1, 12).Draw(t, "kind") {
+		switch rapid.IntRange(1, 14).Draw(t, "kind") {
 		case 1:
 			c := *testCluster
 			c.Cluster.MinISRTarget = int16(rapid.IntRange(1, 3).Draw(t, "min ISR"))
@@ -289,6 +290,10 @@ func anyRecord() *rapid.Generator[Record] {
 			return &TopicRemovalRecord{ID: id, Name: name, Directories: reg.Directories}
 		case 11:
 			return &ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: name}, Key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"), Unset: rapid.Bool().Draw(t, "unset")}
+		case 12:
+			return &MemberRecord{Directory: model.DirectoryID{15: byte(node) + 1}, Node: node, Endpoint: name, MayVote: rapid.Bool().Draw(t, "may vote")}
+		case 13:
+			return &MemberRemovalRecord{Directory: model.DirectoryID{15: byte(node) + 1}}
 		default:
 			return rapid.SampledFrom([]Record{&TopicPurgeRecord{id, dir}, &ProducerIDsRecord{rapid.Int64Range(0, 1<<40).Draw(t, "id")}}).Draw(t, "other")
 		}

@@ -27,6 +27,8 @@ const (
 	kindTopicPurge      kind = 9
 	kindConfig          kind = 10
 	kindProducerIDs     kind = 11
+	kindMember          kind = 12
+	kindMemberRemoval   kind = 13
 )
 
 // String is the record's name for errors.
@@ -69,6 +71,10 @@ func (k kind) record() *recordType {
 		return &recordType{"config", 1, func() Record { return &ConfigRecord{} }}
 	case kindProducerIDs:
 		return &recordType{"producer IDs", 1, func() Record { return &ProducerIDsRecord{} }}
+	case kindMember:
+		return &recordType{"member", 1, func() Record { return &MemberRecord{} }}
+	case kindMemberRemoval:
+		return &recordType{"member removal", 1, func() Record { return &MemberRemovalRecord{} }}
 	}
 	return nil
 }
