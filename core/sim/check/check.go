@@ -51,6 +51,9 @@ func New(note func(violation string)) *Checker {
 // Violations are what was wrong so far, in the order in which it was found.
 func (c *Checker) Violations() []string { return c.violations }
 
+// Violate notes what somebody else has found to be wrong.
+func (c *Checker) Violate(format string, args ...any) { c.violate(format, args...) }
+
 func (c *Checker) violate(format string, args ...any) {
 	v := fmt.Sprintf(format, args...)
 	c.violations = append(c.violations, v)

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/core/sim/world"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+	"github.com/brokerd/brokerd/sdk/transport/memnet"
+)
+
+// node is one broker and its host: one life of the broker after another, on one disk
+// until that is wiped.
+type node struct {
+	c        *cluster
+	id       model.NodeID
+	endpoint string
+	place    memnet.Node
+
+	disk      *memstore.Disk
+	directory model.DirectoryID
+	faults    *world.Faults
+	clock     clock
+	wall      time.Duration // how far the wall clock is from the node's own
+
+	starts int
+	life   *life // of the last start
+	paused bool
+	parked []func() // what is due and waits for the end of the pause
+
+	// Of the life that is up.
+	store   *store
+	calls   *world.Executor
+	loops   *world.Loops
+	manager *replica.Manager
+	img     *image.Image
+}
+
+func (c *cluster) addNode() (*node, error) {
+	id := model.NodeID(len(c.nodes) + 1)
+	n := &node{c: c, id: id, endpoint: fmt.Sprintf("node%d:9090", id), disk: &memstore.Disk{}, directory: c.newDirectory()}
+	n.clock.drift = c.w.Between(-driftMax, driftMax)
+	n.faults = &world.Faults{W: c.w, On: true, OneIn: c.opts.FaultOneIn}
+	place, err := c.net.AddNode(n.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	n.place = place
+	c.nodes = append(c.nodes, n)
+	c.byPlace[place] = n
+	return n, nil
+}
+
+// driftMax is how much a clock may be off in a second.
+const driftMax = 500 * time.Microsecond
+
+// Now is the node's own time.
+func (n *node) Now() time.Time { return n.clock.at(n.c.w.Now()) }
+
+// NewTimer implements loop.Clock. Nothing in a simulation may wait.
+func (n *node) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
+	panic("cluster: somebody waits on the only goroutine")
+}
+
+// AfterFunc implements loop.Clock, likewise.
+func (n *node) AfterFunc(time.Duration, func()) func() bool {
+	panic("cluster: somebody waits on the only goroutine")
+}
+
+// up: a process runs, paused or not.
+func (n *node) up() bool { return n.life != nil && !n.life.over }
+
+// start begins a life.
+func (n *node) start() error {
+	n.starts++
+	n.life = &life{n: n}
+	n.store = &store{n: n}
+	n.store.start()
+	n.calls = world.NewExecutor(n.life, n.faults)
+	n.loops = world.NewLoops(n.c.w, n.life)
+	n.img = nil
+	if err := n.startReplicas(); err != nil {
+		return err
+	}
+	n.c.w.Note("node %d starts, life %d", n.id, n.starts)
+	return n.c.elect(n)
+}
+
+func (n *node) startReplicas() error {
+	o := &n.c.opts
+	cfg := replica.DefaultConfig()
+	cfg.NodeID = n.id
+	cfg.Shards = o.Shards
+	cfg.Limits.AppendStall = 2 * time.Second
+	cfg.Limits.SnapshotAfter = o.SnapshotAfter
+	cfg.Limits.ScanBatches = 7
+	cfg.Limits.InFlightBatches = o.InFlight
+	cfg.OpenWait = 0
+	settings := replica.DefaultBroker()
+	settings.Flush = o.Flush
+	settings.RetentionEvery = 700 * time.Millisecond
+	resolve := replica.SettingsOf(n.id, settings)
+	m, err := replica.New(cfg, replica.Deps{
+		Directories: []replica.Directory{{ID: n.directory, Name: "main", Plugin: "memstore", Store: n.store}},
+		Logger:      slog.New(slog.DiscardHandler),
+		Clock:       n,
+		Executor:    n.calls,
+		Settings: func(img *image.Image, topic string) (replica.TopicSettings, error) {
+			s, err := resolve(img, topic)
+			s.Log.SegmentBytes = o.SegmentBytes
+			s.RetentionBytes = -1
+			return s, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	n.manager = m
+	for _, l := range m.Loops() {
+		n.loops.Add(l)
+	}
+	return nil
+}
+
+// published: the node has a new image.
+func (n *node) published(img *image.Image) {
+	n.img = img
+	n.c.check.Published(n.id, n.starts, img)
+	n.manager.Apply(img)
+}
+
+// kill ends the process at once, and its store's with it.
+func (n *node) kill(how memnet.Death) {
+	n.end()
+	n.c.net.Stop(n.c.w.Now(), n.place, how)
+	n.disk.Kill()
+}
+
+// end ends the life.
+func (n *node) end() {
+	n.life.over, n.paused, n.parked = true, false, nil
+}
+
+// pause stops the process; the kernel of its host goes on.
+func (n *node) pause() {
+	n.paused = true
+	n.c.net.Pause(n.place)
+}
+
+// resume lets it go on, with what was due in the meantime.
+func (n *node) resume() {
+	if !n.paused {
+		return
+	}
+	n.paused = false
+	n.c.net.Resume(n.c.w.Now(), n.place)
+	parked, l := n.parked, n.life
+	n.parked = nil
+	for _, do := range parked {
+		n.c.w.After(0, func() { l.do(do) })
+	}
+}

@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+)
+
+// store is a node's store, whose process can die alone, and is started again a little
+// later: until then every call says so.
+type store struct {
+	storage.Store // of the process that is up
+	n             *node
+	alive         bool
+}
+
+func (s *store) start() {
+	if s.alive {
+		return
+	}
+	n := s.n
+	opened, _, err := memstore.Open(n.disk, storage.Config{
+		Identity: storage.Identity{ClusterID: string(clusterID), NodeID: int32(n.id)}, ProposedDirectoryID: storage.DirectoryID(n.directory),
+	}, memstore.Options{
+		Now: func() time.Time { return n.Now().Add(n.wall) },
+		Defer: func(run func()) {
+			n.c.w.After(n.faults.DiskDelay(), func() {
+				run()
+				n.faults.Stepped()
+			})
+		},
+		Before: n.faults.Before,
+		After: func(op memstore.Op) error {
+			if op.Kind == memstore.OpTruncate {
+				n.c.report.Truncations++
+			}
+			return n.faults.After(op)
+		},
+	})
+	if err != nil {
+		panic("cluster: the store does not open: " + err.Error())
+	}
+	s.alive, s.Store = true, opened
+}
+
+// die kills the process; what is under way fails, and so does every call until start.
+func (s *store) die() {
+	s.alive = false
+	s.n.disk.Kill()
+}

@@ -1,0 +1,238 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/brokerd/brokerd/sdk/transport/memnet"
+)
+
+// misfortunes brings one of the things that happen to nodes, stores and networks, again
+// and again while faults are on.
+func (c *cluster) misfortunes() {
+	c.w.After(c.w.Between(20*time.Millisecond, c.opts.Calm), func() {
+		if !c.faulty {
+			return
+		}
+		c.happen()
+		c.misfortunes()
+	})
+}
+
+func (c *cluster) happen() {
+	n := c.nodes[c.w.Rand.IntN(len(c.nodes))]
+	if !n.up() {
+		return
+	}
+	switch c.w.Rand.IntN(16) {
+	case 0, 1:
+		n.faults.Arm(func() { c.kill(n) })
+	case 2:
+		c.kill(n)
+	case 3, 4:
+		n.faults.Arm(func() { c.killStore(n) })
+	case 5, 6:
+		n.faults.Arm(func() { c.losePower(n) })
+	case 7, 8:
+		c.pause(n)
+	case 9, 10, 11:
+		c.cut(n)
+	case 12:
+		c.slow(n)
+	case 13:
+		c.stall(n)
+	case 14:
+		c.fillDisk(n)
+	case 15:
+		n.wall = c.w.Between(-time.Hour, time.Hour)
+	}
+}
+
+func (c *cluster) kill(n *node) {
+	if !n.up() {
+		return
+	}
+	c.report.Kills++
+	c.w.Note("node %d is killed", n.id)
+	n.kill(memnet.Reset)
+	c.restart(n)
+}
+
+// restart starts a node a little later.
+func (c *cluster) restart(n *node) {
+	starts := n.starts
+	most := 400 * time.Millisecond
+	if c.w.Chance(3) {
+		most = 5 * time.Second
+	}
+	c.w.After(c.w.Between(time.Millisecond, most), func() {
+		if starts == n.starts {
+			c.startAgain(n)
+		}
+	})
+}
+
+func (c *cluster) startAgain(n *node) {
+	if err := n.start(); err != nil {
+		c.check.Violate("node %d does not start: %v", n.id, err)
+	}
+}
+
+func (c *cluster) killStore(n *node) {
+	if !n.up() || !n.store.alive {
+		return
+	}
+	c.report.Deaths++
+	c.w.Note("the store of node %d dies", n.id)
+	n.store.die()
+	l, s := n.life, n.store
+	c.w.After(c.w.Between(time.Millisecond, 200*time.Millisecond), func() {
+		l.do(func() { // its host starts it again
+			s.start()
+			n.manager.Restarted("main")
+		})
+	})
+}
+
+// losePower takes the machine: broker, store, and what was not flushed.
+func (c *cluster) losePower(n *node) {
+	if !n.up() {
+		return
+	}
+	c.report.PowerLosses++
+	n.kill(memnet.Silent)
+	lost, torn := n.disk.LosePower(c.w.Rand.Uint64())
+	c.report.LostBatches += lost
+	c.w.Note("node %d loses power: %d batches are lost, %d torn", n.id, lost, torn)
+	c.restart(n)
+}
+
+func (c *cluster) pause(n *node) {
+	if n.paused {
+		return
+	}
+	c.report.Pauses++
+	c.w.Note("node %d pauses", n.id)
+	n.pause()
+	l := n.life
+	most := 600 * time.Millisecond
+	if c.w.Chance(2) {
+		most = 6 * time.Second
+	}
+	c.w.After(c.w.Between(10*time.Millisecond, most), func() {
+		if n.life == l && !l.over {
+			c.w.Note("node %d goes on", n.id)
+			n.resume()
+		}
+	})
+}
+
+// cut cuts ways to and from a node for a while: to one other or to all, one way or both.
+func (c *cluster) cut(n *node) {
+	c.report.Cuts++
+	out, in := true, true
+	if c.w.Chance(2) {
+		out = c.w.Chance(2)
+		in = !out
+	}
+	others := c.others(n)
+	c.w.Note("node %d is cut: out %v, in %v, others %d", n.id, out, in, len(others))
+	for _, o := range others {
+		if out {
+			c.wrong(n, o, memnet.Faults{Cut: true})
+		}
+		if in {
+			c.wrong(o, n, memnet.Faults{Cut: true})
+		}
+	}
+	c.mend(n, others, 8*time.Second)
+}
+
+// slow makes ways of a node slow, held or lossy for a while.
+func (c *cluster) slow(n *node) {
+	c.report.Slow++
+	f := memnet.Faults{
+		Delay: memnet.Range{Max: c.w.Between(0, 300*time.Millisecond)},
+		Late:  memnet.Range{Min: 100 * time.Millisecond, Max: 3 * time.Second}, LateChance: 0.01,
+	}
+	switch c.w.Rand.IntN(3) {
+	case 0:
+		f.Hold = true
+	case 1:
+		f.LoseChance, f.EndChance, f.EndAfter = 0.05, 0.7, memnet.Range{Max: 3 * time.Second}
+	}
+	others := c.others(n)
+	c.w.Note("ways of node %d are slow (%v, held %v, lossy %v), others %d", n.id, f.Delay.Max, f.Hold, f.LoseChance > 0, len(others))
+	for _, o := range others {
+		c.wrong(n, o, f)
+		if c.w.Chance(2) {
+			c.wrong(o, n, f)
+		}
+	}
+	c.mend(n, others, 5*time.Second)
+}
+
+// others are one or all of the other nodes.
+func (c *cluster) others(n *node) []*node {
+	var out []*node
+	for _, o := range c.nodes {
+		if o != n {
+			out = append(out, o)
+		}
+	}
+	if len(out) > 1 && c.w.Chance(2) {
+		out = []*node{out[c.w.Rand.IntN(len(out))]}
+	}
+	return out
+}
+
+// wrong says what is wrong with a way.
+func (c *cluster) wrong(from, to *node, f memnet.Faults) {
+	c.net.SetFaults(c.w.Now(), from.place, to.place, f)
+}
+
+// mend makes ways as they should be a little later.
+func (c *cluster) mend(n *node, others []*node, most time.Duration) {
+	c.w.After(c.w.Between(50*time.Millisecond, most), func() {
+		c.w.Note("ways of node %d are mended", n.id)
+		for _, o := range others {
+			c.usual(n, o)
+			c.usual(o, n)
+		}
+	})
+}
+
+// usual makes a way as it is without faults.
+func (c *cluster) usual(from, to *node) {
+	c.wrong(from, to, memnet.Faults{Delay: memnet.Range{Min: 50 * time.Microsecond, Max: time.Millisecond}})
+}
+
+func (c *cluster) stall(n *node) {
+	c.report.Stalls++
+	n.faults.Stall = true
+	c.w.Note("the store of node %d stalls", n.id)
+	c.w.After(c.w.Between(100*time.Millisecond, 3*time.Second), func() { n.faults.Stall = false })
+}
+
+func (c *cluster) fillDisk(n *node) {
+	c.report.Full++
+	free := c.w.Rand.Int64N(600)
+	c.w.Note("the disk of node %d has %d bytes left", n.id, free)
+	n.disk.SetFree(free)
+	c.w.After(c.w.Between(100*time.Millisecond, 2*time.Second), func() { n.disk.SetFree(-1) })
+}
+
+// heal ends the faults: what is down comes up.
+func (c *cluster) heal() {
+	c.faulty = false
+	c.w.Note("faults end")
+	for _, n := range c.nodes {
+		n.faults.On, n.faults.Stall = false, false
+		n.disk.SetFree(-1)
+		n.resume()
+		for _, o := range c.nodes {
+			if o != n {
+				c.usual(n, o)
+			}
+		}
+	}
+}
