@@ -20,7 +20,7 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 	case m.stopping:
 		m.refuse(out, in.ID, errStopping(m.partition))
 		return
-	case m.state == stateIdle || m.state == stateEnded:
+	case m.role != roleLeader || m.state == stateEnded:
 		m.refuse(out, in.ID, fmt.Errorf("partition %s: %w", m.partition, model.ErrNotLeaderOrFollower))
 		return
 	case m.state == stateOffline:
@@ -154,6 +154,10 @@ func (m *Machine) respond(out *Effects, w *waiter) {
 // appendDone takes the store's answer to one or more adjacent appends.
 func (m *Machine) appendDone(now time.Time, in *AppendDone, out *Effects) {
 	if in.Gen != m.gen || !m.open() {
+		return
+	}
+	if m.role == roleFollower {
+		m.copyDone(now, in, out)
 		return
 	}
 	m.progressAt = now

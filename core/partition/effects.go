@@ -10,6 +10,10 @@ import (
 // several steps if it likes, performs what it holds, and calls Reset. Within a
 // kind the order is the order of asking. Effects of an earlier generation than
 // the last OpenLog are harmless: their answers are ignored.
+//
+// Appends and Copies go to the store in one sequence, and before a Truncate of their
+// generation. A View is published before what is sent to clients and other brokers.
+// What Ack points to is of the value itself.
 type Effects struct {
 	Open      *OpenLog // the last asked for
 	Scan      *Scan
@@ -31,8 +35,16 @@ type Effects struct {
 	Ack          *Ack // after whatever it rests on is stored
 	// Of a leader, to its followers and to the controller.
 	Answers    []Answer
-	EndStreams []EndStream
+	EndStreams []EndStream // after the Answers
 	Alter      *AlterISR
+
+	ack Ack // what Ack points to
+}
+
+// setAck asks for an Ack, in place of one before it.
+func (e *Effects) setAck(a Ack) {
+	e.ack = a
+	e.Ack = &e.ack
 }
 
 // Reset empties e and keeps its room.
@@ -136,10 +148,13 @@ const (
 	TimerFlush                  // flush
 	TimerRetention              // look at retention
 	TimerSnapshot               // store producer state
-	TimerExpiry                 // forget idle producers
+	TimerSubscribe              // subscribe, or do so again where no answer came
+	TimerLag                    // look for followers that have been behind for too long
+	TimerISR                    // ask for another ISR, again
+	TimerExpiry                 // forget idle producers; the last
 )
 
-var timerNames = [...]string{"deadline", "stall", "backoff", "flush", "retention", "snapshot", "expiry"}
+var timerNames = [...]string{"deadline", "stall", "backoff", "flush", "retention", "snapshot", "subscribe", "lag", "isr", "expiry"}
 
 // String is for logs and stories.
 func (t Timer) String() string {
@@ -168,9 +183,10 @@ const (
 	NoticeOffline                       // the replica does not serve
 	NoticeRefused                       // the store refused appends that were given offsets
 	NoticeFailed                        // a call in the background failed; it is repeated
+	NoticeTruncated                     // a follower drops what its leader does not have
 )
 
-var noticeNames = [...]string{"opened", "reopening", "may-have-lost", "lost", "offline", "refused", "failed"}
+var noticeNames = [...]string{"opened", "reopening", "may-have-lost", "lost", "offline", "refused", "failed", "truncated"}
 
 // String is for logs and stories.
 func (k NoticeKind) String() string {

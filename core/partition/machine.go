@@ -15,14 +15,25 @@ import (
 type state int8
 
 const (
-	stateIdle     state = iota // not the leader
-	stateOpening               // OpenLog or Scan is to be answered
-	stateBackoff               // the log is opened again when TimerBackoff fires
-	stateLeading               // open, and appends go to the store
-	stateDraining              // an append was refused; those behind it are awaited
-	stateStalled               // refused appends are sent again when TimerBackoff fires
-	stateOffline               // broken until a higher leader epoch arrives
-	stateEnded                 // Close was asked for
+	stateIdle      state = iota // neither leads nor follows
+	stateOpening                // OpenLog or Scan is to be answered
+	stateBackoff                // the log is opened again when TimerBackoff fires
+	stateLeading                // open, and appends go to the store
+	stateFollowing              // open, and the leader's batches go to the store
+	stateCutting                // TruncateLog, or the trim that empties the log, is to be answered
+	stateDraining               // an append was refused; those behind it are awaited
+	stateStalled                // refused appends are sent again when TimerBackoff fires
+	stateOffline                // broken until a higher leader epoch arrives
+	stateEnded                  // Close was asked for
+)
+
+// role is what a replica is by the metadata.
+type role int8
+
+const (
+	roleNone role = iota
+	roleLeader
+	roleFollower
 )
 
 // Machine is one replica. It is a value that one owner steps; nothing in it is
@@ -33,6 +44,7 @@ type Machine struct {
 	limits    Limits
 	settings  Settings
 
+	role     role
 	state    state
 	stopping bool
 	why      error // for stateOffline, and while the log cannot be opened
@@ -40,13 +52,21 @@ type Machine struct {
 	isr      []model.NodeID
 	minISR   int // in effect
 	lead     Lead
-	// followers are the log ends of the other replicas.
-	followers map[model.NodeID]int64
+
+	// Of a leader.
+	followers []follower // in the order of the assignment
+	asking    asking
+	lagAt     time.Time // when TimerLag fires; zero: not set
+	// Of a follower.
+	up following
 
 	gen Generation
 	// known: the offsets and the producers below are those of the log, so that
 	// opening it again only needs to settle what is under way.
-	known      bool
+	known bool
+	// unsettled: appends were let go of that may have landed. What the log holds above
+	// what is known is theirs, and is taken when the log is opened.
+	unsettled  bool
 	logStart   int64
 	stored     int64 // the log end by what the store acknowledged
 	durable    int64 // below it, all survives loss of power
@@ -82,7 +102,8 @@ type Machine struct {
 	flushing       bool
 	flushHeld      bool // until TimerFlush
 	retaining      bool
-	retainHeld     bool // until a snapshot is stored
+	freed          int64 // the log start when a follower last let the store free room
+	retainHeld     bool  // until a snapshot is stored
 	snapshotting   bool
 	snapshotOffset int64 // of the last snapshot that was asked for
 	snapshotSafe   int64 // of the last one that is known to be stored
@@ -126,6 +147,7 @@ type queued struct {
 type pendingTrim struct {
 	Trim
 	held bool
+	own  bool // a follower's, of which no client has to hear
 }
 
 // repeat is a client that sent a batch which is already in the log, or on its
@@ -135,7 +157,7 @@ type repeat struct {
 	acks model.Acks
 }
 
-// New makes a machine that is not the leader and knows nothing of its log.
+// New makes a machine that neither leads nor follows, and knows nothing of its log.
 func New(cfg Config) *Machine {
 	return &Machine{
 		partition: cfg.Partition,
@@ -144,7 +166,7 @@ func New(cfg Config) *Machine {
 		settings:  cfg.Settings,
 		epoch:     model.NoEpoch,
 		minISR:    1,
-		followers: make(map[model.NodeID]int64),
+		up:        following{leader: model.NoNode, session: cfg.Session},
 		epochs:    &epochCache{},
 		producers: newProducers(cfg.Limits.Producers),
 	}
@@ -188,14 +210,50 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 		m.acknowledged(in)
 	case *Fired:
 		m.fired(now, in.Timer, out)
+	default:
+		m.stepReplication(now, in, out)
 	}
 	m.settle(now, out)
 }
 
+// stepReplication is Step for what has to do with other replicas.
+func (m *Machine) stepReplication(now time.Time, in Input, out *Effects) {
+	switch in := in.(type) {
+	case *Replicate:
+		m.onReplicate(now, in, out)
+	case *Follow:
+		m.onFollow(in, out)
+	case *Reached:
+		m.onReached(in)
+	case *Subscribed:
+		m.onSubscribed(now, in, out)
+	case *Damaged:
+		m.onDamaged(now, in, out)
+	case *Truncated:
+		m.truncated(now, in, out)
+	case *Subscribe:
+		m.onSubscribe(in, out)
+	case *Unsubscribed:
+		m.onUnsubscribed(in)
+	case *Altered:
+		m.altered(now, in, out)
+	}
+}
+
 // settle does what any input may have made possible.
 func (m *Machine) settle(now time.Time, out *Effects) {
-	m.advance(out)
-	m.submitQueued(now, out)
+	switch m.role {
+	case roleLeader:
+		if m.open() {
+			m.judgePending(out)
+			m.watchLag(now, out)
+		}
+		m.advance(out)
+		m.alter(now, out)
+		m.submitQueued(now, out)
+	case roleFollower:
+		m.follow(now, out)
+	}
 	m.flushIfNeeded(out)
 	m.stopIfDone(now, out)
 }
@@ -214,51 +272,33 @@ func (m *Machine) View() View {
 		Why:        m.why,
 		epochs:     m.epochs,
 	}
-	switch m.state {
-	case stateLeading, stateDraining, stateStalled:
-		v.Status = StatusServing
-	case stateOpening, stateBackoff:
-		v.Status = StatusOpening
-		if m.known {
-			v.Status = StatusReopened
-		}
-	case stateOffline:
+	v.Follows = m.role == roleFollower
+	switch {
+	case m.state == stateIdle || m.state == stateEnded:
+	case m.state == stateOffline:
 		v.Status = StatusOffline
+	case v.Follows:
+		v.Status = StatusFollowing
+		v.readable = m.known
+	case m.open():
+		v.Status = StatusServing
+	case m.known:
+		v.Status = StatusReopened
+	default:
+		v.Status = StatusOpening
 	}
 	return v
 }
 
 // Leads reports whether this replica is the leader, serving or about to.
-func (m *Machine) Leads() bool {
-	return m.state != stateIdle && m.state != stateEnded
-}
+func (m *Machine) Leads() bool { return m.role == roleLeader && m.state != stateEnded }
+
+// Active reports whether this replica leads or follows, or is about to: only then it
+// has an opening of the log.
+func (m *Machine) Active() bool { return m.role != roleNone && m.state != stateEnded }
 
 // Ended reports that Close was asked for.
 func (m *Machine) Ended() bool { return m.state == stateEnded }
-
-// onLead takes leadership, or a new ISR.
-func (m *Machine) onLead(in *Lead, out *Effects) {
-	if in.Epoch < m.epoch || m.stopping || m.state == stateEnded {
-		return
-	}
-	m.lead = *in
-	m.isr = slices.Clone(in.ISR)
-	m.minISR = image.EffectiveMinISR(m.settings.MinISR, len(in.Replicas), in.Target)
-	if in.Epoch == m.epoch && m.state != stateIdle {
-		return
-	}
-	if m.state == stateIdle || m.state == stateOffline || in.Epoch > m.epoch+1 {
-		// Somebody else may have led since, and have written and cut the log.
-		err := fmt.Errorf("partition %s had another leader: %w", m.partition, model.ErrNotLeaderOrFollower)
-		m.failInflight(out, err)
-		m.failStored(out, 0, err)
-		m.forget()
-	}
-	m.epoch, m.why = in.Epoch, nil
-	m.refusals = 0
-	clear(m.followers)
-	m.openAnew(out)
-}
 
 // forget drops what was known of the log: another leader may have written it.
 func (m *Machine) forget() {
@@ -267,9 +307,11 @@ func (m *Machine) forget() {
 	m.early = nil
 	m.epochs = &epochCache{}
 	m.logStart, m.stored, m.durable, m.next, m.hw = 0, 0, 0, 0, 0
+	m.freed = 0
+	m.unsettled = false
 }
 
-// onResign ends leadership.
+// onResign ends leading and following.
 func (m *Machine) onResign(in *Resign, out *Effects) {
 	if in.Epoch < m.epoch || m.state == stateEnded {
 		return
@@ -279,7 +321,8 @@ func (m *Machine) onResign(in *Resign, out *Effects) {
 		return
 	}
 	m.failAll(out, fmt.Errorf("partition %s has another leader: %w", m.partition, model.ErrNotLeaderOrFollower))
-	m.state, m.why = stateIdle, nil
+	m.endReplication(out)
+	m.role, m.state, m.why = roleNone, stateIdle, nil
 	out.Close = &Close{Gen: m.gen}
 	m.gen++
 	m.forget()
@@ -288,10 +331,19 @@ func (m *Machine) onResign(in *Resign, out *Effects) {
 // goOffline stops serving until a higher leader epoch arrives.
 func (m *Machine) goOffline(out *Effects, why error) {
 	m.failAll(out, fmt.Errorf("partition %s went offline: %w: %w", m.partition, why, model.ErrStorage))
+	m.endReplication(out)
 	m.state, m.why = stateOffline, why
 	m.known = false
 	m.gen++ // what is still under way is not listened to any more
 	out.Notices = append(out.Notices, Notice{Kind: NoticeOffline, Err: why, Text: "the replica does not serve"})
+}
+
+// endReplication lets go of what other replicas are sent, or send.
+func (m *Machine) endReplication(out *Effects) {
+	m.endStreams(out)
+	m.asking = asking{}
+	m.dropCopies(out)
+	m.endSession()
 }
 
 // failAll answers everybody who waits. Offsets under way are forgotten with it,
@@ -366,7 +418,9 @@ func (m *Machine) failRepeats(out *Effects, from int64, err error) {
 
 func (m *Machine) failTrims(out *Effects, err error) {
 	for _, t := range m.trims {
-		m.respondError(out, t.ID, err)
+		if !t.own {
+			m.respondError(out, t.ID, err)
+		}
 	}
 	m.trims = m.trims[:0]
 }
@@ -424,7 +478,7 @@ func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
 
 // open reports whether calls on the log may be made.
 func (m *Machine) open() bool {
-	return m.state == stateLeading || m.state == stateDraining || m.state == stateStalled
+	return m.state == stateLeading || m.state == stateDraining || m.state == stateStalled || m.state == stateFollowing
 }
 
 // stopIfDone ends a machine that was told to stop, when nothing is under way.
@@ -432,17 +486,19 @@ func (m *Machine) stopIfDone(now time.Time, out *Effects) {
 	if !m.stopping || m.state == stateEnded {
 		return
 	}
-	if m.state == stateLeading && (m.inflight.len() > 0 || m.queue.len() > 0 || m.flushing || m.snapshotting) {
+	settled := m.state == stateLeading || m.state == stateFollowing
+	if settled && (m.inflight.len() > 0 || m.queue.len() > 0 || m.up.copies.len() > 0 || m.flushing || m.snapshotting) {
 		return
 	}
 	if m.state == stateDraining || m.state == stateStalled {
 		return
 	}
-	if m.state == stateLeading && m.snapshotDue() {
+	if settled && m.snapshotDue() {
 		m.putSnapshot(now, out)
 		return
 	}
 	m.failAll(out, errStopping(m.partition))
+	m.endReplication(out)
 	m.state = stateEnded
 	out.Close = &Close{Gen: m.gen}
 }

@@ -28,6 +28,8 @@ func (m *Machine) openAnew(out *Effects) {
 // fence turns away from what is under way through the present opening.
 func (m *Machine) fence(out *Effects) {
 	m.failTrims(out, fmt.Errorf("the log is being opened again: %w", model.ErrStorage))
+	m.dropCopies(out)
+	m.endSession()
 	m.flushing, m.flushHeld = false, false
 	m.retaining, m.retainHeld, m.snapshotting = false, false, false
 	m.opening, m.drain = opening{}, drain{}
@@ -98,11 +100,14 @@ func (m *Machine) opened(now time.Time, in *Opened, out *Effects) {
 		return
 	}
 	if n := len(in.Epochs); n > 0 && in.Epochs[n-1].Epoch > m.epoch {
-		m.goOffline(out, fmt.Errorf("the log holds leader epoch %d, this leader's is %d", in.Epochs[n-1].Epoch, m.epoch))
+		m.goOffline(out, fmt.Errorf("the log holds leader epoch %d, this one is %d", in.Epochs[n-1].Epoch, m.epoch))
 		return
 	}
 	if m.known && in.LEO < m.stored {
 		m.lost(in, out)
+		if m.state == stateOffline {
+			return
+		}
 	}
 	m.opening = opening{leo: in.LEO, opened: *in, ready: true}
 	m.opening.opened.LogStart = min(in.LogStart, in.LEO)
@@ -122,6 +127,12 @@ func (m *Machine) lost(in *Opened, out *Effects) {
 		Text: "the store lost records that it had acknowledged",
 	})
 	err := fmt.Errorf("the store lost records from offset %d on: %w", in.LEO, model.ErrStorage)
+	if m.role == roleLeader && len(m.lead.Replicas) > 1 {
+		// Others may have them, of this very epoch, under which no offset may get a
+		// second value.
+		m.goOffline(out, err)
+		return
+	}
 	m.failInflight(out, err)
 	m.failStored(out, in.LEO, err)
 	m.forget()
@@ -170,7 +181,7 @@ func (m *Machine) scanned(now time.Time, in *Scanned, out *Effects) {
 		if b.LastOffset < m.opening.scanFrom {
 			continue
 		}
-		if m.known {
+		if m.known && !m.unsettled {
 			if !m.isOurs(b) {
 				m.goOffline(out, fmt.Errorf("%w: at offset %d", errForeign, b.BaseOffset))
 				return
@@ -216,30 +227,31 @@ func (m *Machine) isOurs(b *recordbatch.Info) bool {
 // finishOpening settles what was under way and begins to serve.
 func (m *Machine) finishOpening(now time.Time, out *Effects) {
 	in := &m.opening.opened
-	if m.known {
+	switch {
+	case m.known && m.unsettled:
+		m.stored, m.next = in.LEO, in.LEO
+		m.durable = max(m.durable, min(in.Durable, in.LEO))
+	case m.known:
 		if !m.settleInflight(in.LEO, out) {
 			return
 		}
 		m.durable = max(m.durable, min(in.Durable, in.LEO))
-	} else {
+	default:
 		m.logStart, m.stored, m.next = in.LogStart, in.LEO, in.LEO
 		m.durable = min(in.Durable, in.LEO)
-		m.hw = in.LogStart
+		m.hw = min(m.hw, in.LEO) // not zero where a follower has cut its log
 		m.producers.adopt(m.early)
 		m.early = nil
 	}
+	m.unsettled = false
 	m.logStart = max(m.logStart, in.LogStart)
 	m.hw = max(m.hw, m.logStart)
-	if m.epochs.last() != m.epoch {
-		m.epochStart = m.stored
-	}
-	m.epochs = (&epochCache{starts: in.Epochs}).trimmed(m.logStart).assigned(m.epoch, m.epochStart)
+	m.openedAs(now, in)
 	if in.MayHaveLost && !m.known {
 		out.Notices = append(out.Notices, Notice{Kind: NoticeMayHaveLost, From: in.LEO, To: in.LEO,
 			Text: "the store may have lost some at the end"})
 	}
-	m.known = true
-	m.state, m.why = stateLeading, nil
+	m.known, m.why = true, nil
 	m.opening = opening{}
 	out.Notices = append(out.Notices, Notice{Kind: NoticeOpened, From: m.logStart, To: m.stored})
 	m.armTimers(now, out)
@@ -247,6 +259,21 @@ func (m *Machine) finishOpening(now time.Time, out *Effects) {
 		m.giveUpInflight(out)
 	}
 	m.resubmit(now, out)
+}
+
+// openedAs begins to lead, or to follow, with what the log holds.
+func (m *Machine) openedAs(now time.Time, in *Opened) {
+	epochs := (&epochCache{starts: in.Epochs}).trimmed(m.logStart)
+	if m.role == roleFollower {
+		m.state, m.epochs = stateFollowing, epochs
+		return
+	}
+	m.state = stateLeading
+	if m.epochs.last() != m.epoch {
+		m.epochStart = m.stored
+	}
+	m.epochs = epochs.assigned(m.epoch, m.epochStart)
+	m.remark(now)
 }
 
 // settleInflight takes what landed for acknowledged. It reports false, and has

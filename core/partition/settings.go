@@ -54,8 +54,8 @@ func DefaultSettings() Settings {
 
 // Limits bound what one machine holds.
 type Limits struct {
-	InFlightBatches int   // under way to the store
-	InFlightBytes   int64 // likewise; one batch of any size always goes
+	InFlightBatches int   // under way to the store; of a follower, messages of the leader
+	InFlightBytes   int64 // likewise; one of any size always goes
 	QueuedBatches   int   // waiting for their turn, or for the log to open; likewise for the high watermark
 	QueuedBytes     int64
 	Producers       int // idempotent producers remembered; the idlest go first
@@ -66,6 +66,9 @@ type Limits struct {
 	SnapshotEvery time.Duration // between snapshots of producer state
 	SnapshotAfter int           // batches after which a snapshot does not wait for that
 	ScanBatches   int           // headers asked for at once while recovering
+
+	LagMax     time.Duration // a follower that is behind for longer leaves the ISR; zero: never
+	AnswerWait time.Duration // a subscription without an answer for so long is made anew
 }
 
 // DefaultLimits are the product's.
@@ -82,6 +85,8 @@ func DefaultLimits() Limits {
 		SnapshotEvery:   5 * time.Minute,
 		SnapshotAfter:   50_000,
 		ScanBatches:     4096,
+		LagMax:          5 * time.Second,
+		AnswerWait:      2 * time.Second,
 	}
 }
 
@@ -91,4 +96,7 @@ type Config struct {
 	Node      model.NodeID
 	Limits    Limits
 	Settings  Settings
+	// Session is below every one that is drawn. A machine of a replica that has had
+	// another in this process begins where that one has ended: see LastSession.
+	Session Session
 }

@@ -28,7 +28,8 @@ type story struct {
 	out    Effects
 	text   strings.Builder
 	// stored is the last snapshot that was stored, asked the last asked for.
-	stored, asked PutSnapshot
+	stored, asked  PutSnapshot
+	partitionEpoch model.PartitionEpoch // of the last that the metadata said
 }
 
 var storyBegins = time.Unix(1_700_000_000, 0)
@@ -46,7 +47,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		return "ok\n"
 	}
 	if d.Cmd == "restart" {
-		s.m = New(Config{Node: 1, Limits: s.m.limits, Settings: s.m.settings})
+		s.m = New(Config{Node: 1, Limits: s.m.limits, Settings: s.m.settings, Session: s.m.LastSession()})
 		clear(s.timers)
 		return "ok\n"
 	}
@@ -81,11 +82,9 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 	fault := faultsByName[strArg(t, d, "fault")]
 	switch d.Cmd {
 	case "lead":
-		var isr []model.NodeID
-		for _, n := range strings.Split(strArgOr(t, d, "isr", "1"), "+") {
-			isr = append(isr, model.NodeID(atoi(t, d, n)))
-		}
-		return &Lead{Epoch: int32(intArg(t, d, "epoch", 0)), ISR: isr,
+		isr := nodesArg(t, d, "isr", "1")
+		s.partitionEpoch = model.PartitionEpoch(intArg(t, d, "pepoch", int(s.partitionEpoch)+1))
+		return &Lead{Epoch: int32(intArg(t, d, "epoch", 0)), PartitionEpoch: s.partitionEpoch, BrokerEpoch: 10, ISR: isr,
 			Replicas: assignment(intArg(t, d, "replicas", len(isr))), Target: intArg(t, d, "target", len(isr))}
 	case "resign":
 		return &Resign{Epoch: int32(intArg(t, d, "epoch", 0))}
@@ -122,8 +121,6 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 		return &SnapshotDone{Gen: gen, Fault: fault}
 	case "read-failed":
 		return &ReadFailed{Gen: gen, Fault: fault}
-	case "follower":
-		return &Acknowledged{Node: model.NodeID(intArg(t, d, "node", 2)), LEO: int64(intArg(t, d, "leo", 0))}
 	case "settings":
 		settings := s.m.settings
 		settings.MinISR = intArg(t, d, "min-isr", settings.MinISR)
@@ -132,7 +129,7 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 		}
 		return &Configure{Settings: settings, Reopen: d.HasArg("reopen")}
 	}
-	return nil
+	return s.replicationInput(t, d)
 }
 
 func (s *story) other(t *testing.T, d *datadriven.TestData) {
@@ -141,7 +138,7 @@ func (s *story) other(t *testing.T, d *datadriven.TestData) {
 		s.pass(t, d)
 	case "view":
 		v := s.m.View()
-		fmt.Fprintf(&s.text, "%s start=%d hw=%d leo=%d epoch=%d", [...]string{"none", "opening", "serving", "reopened", "offline"}[v.Status],
+		fmt.Fprintf(&s.text, "%s start=%d hw=%d leo=%d epoch=%d", [...]string{"none", "opening", "serving", "reopened", "offline", "following"}[v.Status],
 			v.LogStart, v.HighWater, v.LEO, v.Epoch)
 		for _, e := range v.epochs.starts {
 			fmt.Fprintf(&s.text, " %d@%d", e.Epoch, e.Start)
@@ -212,6 +209,7 @@ func (s *story) step(in Input) {
 	if e.Flush != nil {
 		fmt.Fprintln(w, "flush")
 	}
+	s.writeReplication()
 	for _, tr := range e.Trims {
 		fmt.Fprintf(w, "trim log to %d\n", tr.To)
 	}
@@ -253,11 +251,16 @@ func batches(t *testing.T, d *datadriven.TestData) []recordbatch.Info {
 		var base, last, pid int64
 		var epoch int16
 		var seq int32
+		var leaderEpoch model.LeaderEpoch
 		if _, err := fmt.Sscanf(line, "%d..%d pid=%d pepoch=%d seq=%d", &base, &last, &pid, &epoch, &seq); err != nil {
-			d.Fatalf(t, "batch %q: %v", line, err)
+			if _, err := fmt.Sscanf(line, "%d..%d epoch=%d", &base, &last, &leaderEpoch); err != nil {
+				d.Fatalf(t, "batch %q: %v", line, err)
+			}
+			pid, seq = -1, -1
+			_, _ = fmt.Sscanf(line, "%d..%d epoch=%d pid=%d seq=%d", &base, &last, &leaderEpoch, &pid, &seq)
 		}
 		n := last - base + 1
-		out = append(out, recordbatch.Info{BaseOffset: base, LastOffset: last, Records: int32(n), Bytes: int32(100 * n), ProducerID: pid, ProducerEpoch: epoch, BaseSequence: seq})
+		out = append(out, recordbatch.Info{LeaderEpoch: leaderEpoch, BaseOffset: base, LastOffset: last, Records: int32(n), Bytes: int32(100 * n), ProducerID: pid, ProducerEpoch: epoch, BaseSequence: seq})
 	}
 	return out
 }

@@ -58,7 +58,7 @@ func (m *Machine) fired(now time.Time, t Timer, out *Effects) {
 		if m.durable < m.stored {
 			m.flush(out)
 		}
-		if m.settings.Flush == FlushInterval && m.Leads() {
+		if m.settings.Flush == FlushInterval && m.Active() {
 			out.setTimer(TimerFlush, now.Add(m.flushEvery()))
 		}
 	case TimerRetention:
@@ -67,16 +67,22 @@ func (m *Machine) fired(now time.Time, t Timer, out *Effects) {
 		if m.open() && m.snapshotDue() {
 			m.putSnapshot(now, out)
 		}
-		if m.Leads() {
+		if m.Active() {
 			out.setTimer(TimerSnapshot, now.Add(m.limits.SnapshotEvery))
 		}
 	case TimerExpiry:
 		if m.known {
 			m.producers.expire(now, m.settings.ProducerExpiry)
 		}
-		if m.Leads() {
+		if m.Active() {
 			out.setTimer(TimerExpiry, now.Add(m.expiryPeriod()))
 		}
+	case TimerSubscribe:
+		m.mayAsk()
+	case TimerLag:
+		m.lagged(now, out)
+	case TimerISR:
+		m.askAgain(now, out)
 	}
 }
 
@@ -104,7 +110,8 @@ func (m *Machine) armStall(now time.Time, out *Effects) {
 // long: its outcome is open, and a store that hangs may need another handle.
 func (m *Machine) stalled(now time.Time, out *Effects) {
 	m.stallArmed = false
-	if m.inflight.len() == 0 || (m.state != stateLeading && m.state != stateDraining) {
+	waits := m.inflight.len() > 0 && (m.state == stateLeading || m.state == stateDraining)
+	if !waits && m.up.copies.len() == 0 {
 		return
 	}
 	if due := m.progressAt.Add(m.limits.AppendStall); due.After(now) {
@@ -128,7 +135,7 @@ func (m *Machine) readFailed(now time.Time, in *ReadFailed, out *Effects) {
 func (m *Machine) restarted(now time.Time, out *Effects) {
 	switch {
 	case m.stopping:
-	case m.open():
+	case m.open() || m.state == stateCutting:
 		m.fruitless = 0
 		m.reopen(now, out, "the store was started again")
 	case m.state == stateBackoff:
@@ -143,9 +150,9 @@ func (m *Machine) trim(now time.Time, in *Trim, out *Effects) {
 		to = m.hw
 	}
 	switch {
-	case m.state == stateOffline:
+	case m.state == stateOffline && m.role == roleLeader:
 		m.respondError(out, in.ID, fmt.Errorf("partition %s is offline: %w: %w", m.partition, m.why, model.ErrStorage))
-	case !m.open() || m.stopping:
+	case !m.open() || m.stopping || m.role != roleLeader:
 		m.respondError(out, in.ID, fmt.Errorf("partition %s: %w", m.partition, model.ErrNotLeaderOrFollower))
 	case m.settings.Compact && !m.settings.Delete:
 		m.respondError(out, in.ID, fmt.Errorf("a compacted topic keeps its records: %w", model.ErrPolicyViolation))
@@ -184,11 +191,19 @@ func (m *Machine) trimDone(now time.Time, in *TrimDone, out *Effects) {
 	if in.Gen != m.gen {
 		return
 	}
+	if m.state == stateCutting && in.ID == startTrim {
+		m.started(now, in, out)
+		return
+	}
 	for i, t := range m.trims {
 		if t.ID != in.ID {
 			continue
 		}
 		m.trims = append(m.trims[:i], m.trims[i+1:]...)
+		if t.own {
+			m.followedTrim(now, in, out)
+			return
+		}
 		if in.Fault == FaultNone {
 			m.raiseLogStart(now, in.LogStart, out)
 			m.respond(out, &waiter{id: in.ID, base: -1, logTime: -1})
@@ -223,10 +238,14 @@ func (m *Machine) raiseLogStart(now time.Time, to int64, out *Effects) {
 
 // retain asks the store to apply retention, below the high watermark.
 func (m *Machine) retain(now time.Time, out *Effects) {
-	if m.settings.RetentionEvery <= 0 || !m.Leads() {
+	if m.settings.RetentionEvery <= 0 || !m.Active() {
 		return
 	}
 	out.setTimer(TimerRetention, now.Add(m.settings.RetentionEvery))
+	if m.role == roleFollower {
+		m.free(now, out)
+		return
+	}
 	limited := m.settings.RetentionAge > 0 || m.settings.RetentionBytes >= 0
 	if m.retaining || !m.open() || !m.settings.Delete || !limited {
 		return
@@ -245,6 +264,16 @@ func (m *Machine) retainBelow(now time.Time, ceiling int64, out *Effects) {
 		Gen: m.gen, Ceiling: ceiling, Now: now,
 		Age: m.settings.RetentionAge, Bytes: m.settings.RetentionBytes,
 	}
+}
+
+// free lets a follower's store free the room of what was trimmed. What else goes is
+// its leader's to decide.
+func (m *Machine) free(now time.Time, out *Effects) {
+	if m.retaining || !m.open() || m.freed == m.logStart {
+		return
+	}
+	m.retaining, m.freed = true, m.logStart
+	out.Retain = &Retain{Gen: m.gen, Ceiling: m.logStart, Now: now, Bytes: -1}
 }
 
 func (m *Machine) retained(now time.Time, in *Retained, out *Effects) {
@@ -324,6 +353,10 @@ func (m *Machine) withoutSnapshot(now time.Time, fault Fault, err error, out *Ef
 	for _, t := range m.trims {
 		if !t.held {
 			kept = append(kept, t)
+			continue
+		}
+		if t.own {
+			m.up.logStart = 0 // the leader's next word brings it back
 			continue
 		}
 		m.respondError(out, t.ID, fmt.Errorf("trim to %d: %w: %w", t.To, causeOf(fault, err), model.ErrStorage))

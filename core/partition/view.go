@@ -11,11 +11,12 @@ type Status int8
 
 // The states that a reader can tell apart.
 const (
-	StatusNone     Status = iota // not the leader
-	StatusOpening                // about to serve: waiting helps
-	StatusServing                // the log is open
-	StatusReopened               // offsets are known, the log is being opened again
-	StatusOffline                // not serving; see View.Why
+	StatusNone      Status = iota // neither leads nor follows
+	StatusOpening                 // about to serve: waiting helps
+	StatusServing                 // the log is open
+	StatusReopened                // offsets are known, the log is being opened again
+	StatusOffline                 // not serving; see View.Why
+	StatusFollowing               // another replica leads; what is below the high watermark may be read
 )
 
 // View is what a machine shows to readers: a value that never changes, to be
@@ -23,6 +24,7 @@ const (
 type View struct {
 	Partition  model.Partition
 	Status     Status
+	Follows    bool // also where Status is StatusOffline
 	Epoch      model.LeaderEpoch
 	EpochStart int64 // the log end when the epoch began
 	LogStart   int64
@@ -32,21 +34,33 @@ type View struct {
 	Gen        Generation
 	Why        error // for StatusOffline, and while the log cannot be opened
 
-	epochs *epochCache
+	epochs   *epochCache
+	readable bool // with StatusFollowing: the offsets are those of the log
 }
 
 // Serving is nil when offsets are known and this replica leads. Otherwise the
 // error wraps the sentinel for a client.
 func (v *View) Serving() error {
-	switch v.Status {
-	case StatusServing, StatusReopened:
+	switch {
+	case v.Follows:
+		return fmt.Errorf("partition %s is followed here: %w", v.Partition, model.ErrNotLeaderOrFollower)
+	case v.Status == StatusServing || v.Status == StatusReopened:
 		return nil
-	case StatusOffline:
+	case v.Status == StatusOffline:
 		return fmt.Errorf("partition %s is offline: %w: %w", v.Partition, v.Why, model.ErrStorage)
-	case StatusOpening:
+	case v.Status == StatusOpening:
 		return fmt.Errorf("partition %s is being opened: %w", v.Partition, model.ErrNotLeaderOrFollower)
 	}
 	return fmt.Errorf("partition %s: %w", v.Partition, model.ErrNotLeaderOrFollower)
+}
+
+// ServingReads is nil where Serving is, and on a follower that knows its offsets, below
+// whose high watermark consumers may read. (KIP-392)
+func (v *View) ServingReads() error {
+	if v.Status == StatusFollowing && v.readable {
+		return nil
+	}
+	return v.Serving()
 }
 
 // CheckEpoch compares the epoch that a client believes in with this one's;

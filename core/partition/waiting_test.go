@@ -82,7 +82,7 @@ func TestWhatWaitsForTheHighWatermarkIsBounded(t *testing.T) {
 			}
 			send(1001)
 			land()
-			step(&Acknowledged{Node: 2, LEO: m.stored})
+			step(&Subscribe{Node: 2, BrokerEpoch: 1, Session: 1, Epoch: 1, LEO: m.stored, Counted: m.stored, LastEpoch: 1})
 			step(&FlushDone{Gen: m.gen, Durable: m.stored})
 			if err, answered := answers[1001]; !answered || err != nil {
 				t.Errorf("with room again: answered %v, %v", answered, err)

@@ -8,7 +8,8 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// needsMachine reports whether only what survives loss of power counts here.
+// needsMachine reports whether only what survives loss of power counts here: under
+// FlushReplicated, where this replica may be the only one in sync by now, or still is.
 func (m *Machine) needsMachine() bool {
 	switch m.settings.Flush {
 	case FlushAlways:
@@ -16,7 +17,7 @@ func (m *Machine) needsMachine() bool {
 	case FlushInterval:
 		return false
 	}
-	return len(m.isr) < 2
+	return m.role == roleLeader && m.asking.least < 2
 }
 
 // ownLEO is this replica's log end as far as its flush policy lets it count.
@@ -27,17 +28,18 @@ func (m *Machine) ownLEO() int64 {
 	return m.stored
 }
 
-// advance raises the high watermark and answers whom it passes. It does not
-// move while the ISR is below its minimum. (KIP-966)
+// advance raises the high watermark and answers whom it passes. It is the least log
+// end of all that may be in sync by now, and does not move while the committed ISR is
+// below its minimum. (KIP-497, KIP-966)
 func (m *Machine) advance(out *Effects) {
 	if !m.known || m.state == stateOffline {
 		return
 	}
 	if len(m.isr) >= m.minISR {
 		hw := m.ownLEO()
-		for _, node := range m.isr {
-			if node != m.node {
-				hw = min(hw, m.followers[node])
+		for i := range m.followers {
+			if f := &m.followers[i]; f.inISR || f.maybe {
+				hw = min(hw, f.acked)
 			}
 		}
 		m.hw = max(m.hw, hw)
@@ -66,17 +68,10 @@ func (m *Machine) respondCommitted(out *Effects, w *waiter) {
 	m.respondError(out, w.id, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicasAfter))
 }
 
-// acknowledged takes the log end of another replica.
-func (m *Machine) acknowledged(in *Acknowledged) {
-	if in.LEO > m.followers[in.Node] {
-		m.followers[in.Node] = in.LEO
-	}
-}
-
 // flushIfNeeded asks for a flush when something is stored that cannot count
 // before, as after opening, or when the replica has become the only one in sync.
 func (m *Machine) flushIfNeeded(out *Effects) {
-	if m.state == stateLeading && m.needsMachine() && m.durable < m.stored && !m.flushHeld {
+	if (m.state == stateLeading || m.state == stateFollowing) && m.needsMachine() && m.durable < m.stored && !m.flushHeld {
 		m.flush(out)
 	}
 }

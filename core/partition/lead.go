@@ -1,0 +1,234 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// follower is another replica, as the leader knows it.
+type follower struct {
+	node        model.NodeID
+	brokerEpoch model.BrokerEpoch // of its last subscription, or NoBrokerEpoch
+	session     Session           // likewise
+	accepted    bool              // what it says in its session counts
+	live        bool              // its stream has not ended
+	asked       Subscribe         // to be answered when the log is open, if pending
+	pending     bool
+	// acked is its log end, by its own word in this life of its broker.
+	acked int64
+
+	inISR bool // committed
+	maybe bool // in an ISR that was asked for and may be committed by now
+
+	// markLEO was the log end at markAt, while marked: there it began to be behind,
+	// or passed the last mark. So the oldest byte that it lacks is no younger than
+	// twice what is between markAt and now, and no older where it has caught up.
+	markLEO int64
+	markAt  time.Time
+	marked  bool
+	lags    bool // for too long, when TimerLag fired last
+}
+
+// FollowerState is what a leader knows of another replica.
+type FollowerState struct {
+	Node  model.NodeID
+	Live  bool  // it has subscribed, and its link is up
+	InISR bool  // by the committed ISR
+	LEO   int64 // that it has acknowledged
+}
+
+// Followers appends what a leader knows of the other replicas to buf, in the order of
+// the assignment. Nobody else knows any.
+func (m *Machine) Followers(buf []FollowerState) []FollowerState {
+	for i := range m.followers {
+		f := &m.followers[i]
+		buf = append(buf, FollowerState{Node: f.node, Live: f.live, InISR: f.inISR, LEO: f.acked})
+	}
+	return buf
+}
+
+func (m *Machine) follower(node model.NodeID) *follower {
+	for i := range m.followers {
+		if m.followers[i].node == node {
+			return &m.followers[i]
+		}
+	}
+	return nil
+}
+
+// onLead takes leadership, or news of the ISR and the assignment.
+func (m *Machine) onLead(in *Lead, out *Effects) {
+	if in.Epoch < m.epoch || m.stopping || m.state == stateEnded {
+		return
+	}
+	if in.Epoch == m.epoch && m.role == roleLeader {
+		m.renewed(in, out)
+		return
+	}
+	switch {
+	case m.role == roleFollower && m.state != stateOffline:
+		m.endSession()
+	case m.state == stateIdle || m.state == stateOffline || in.Epoch > m.epoch+1:
+		// Somebody else may have led since, and have written and cut the log.
+		err := fmt.Errorf("partition %s had another leader: %w", m.partition, model.ErrNotLeaderOrFollower)
+		m.failInflight(out, err)
+		m.failStored(out, 0, err)
+		m.forget()
+	}
+	m.endStreams(out)
+	m.followers = m.followers[:0]
+	m.asking = asking{}
+	m.role, m.epoch, m.why = roleLeader, in.Epoch, nil
+	m.refusals, m.lagAt = 0, time.Time{}
+	m.assigned(in, out)
+	m.setISR(in.ISR)
+	m.openAnew(out)
+}
+
+// renewed takes what has changed under the same leader epoch. Only a higher partition
+// epoch changes the ISR, and settles what was asked under a lower one.
+func (m *Machine) renewed(in *Lead, out *Effects) {
+	if in.PartitionEpoch < m.lead.PartitionEpoch {
+		return
+	}
+	newer := in.PartitionEpoch > m.lead.PartitionEpoch
+	m.assigned(in, out)
+	if newer {
+		m.settled()
+		m.setISR(in.ISR)
+	} else {
+		m.markISR()
+	}
+}
+
+// assigned takes the assignment, and keeps what is known of those that stay in it.
+func (m *Machine) assigned(in *Lead, out *Effects) {
+	m.lead = *in
+	m.lead.Replicas = slices.Clone(in.Replicas)
+	m.minISR = image.EffectiveMinISR(m.settings.MinISR, len(in.Replicas), in.Target)
+	kept := make([]follower, 0, len(in.Replicas))
+	for _, node := range in.Replicas {
+		if node == m.node {
+			continue
+		}
+		if f := m.follower(node); f != nil {
+			kept = append(kept, *f)
+			continue
+		}
+		kept = append(kept, follower{node: node, brokerEpoch: model.NoBrokerEpoch})
+	}
+	for i := range m.followers {
+		if f := &m.followers[i]; f.live && !slices.Contains(in.Replicas, f.node) {
+			out.EndStreams = append(out.EndStreams, EndStream{Node: f.node, Session: f.session})
+		}
+	}
+	m.followers = kept
+}
+
+// endStreams ends every stream to a follower.
+func (m *Machine) endStreams(out *Effects) {
+	for i := range m.followers {
+		f := &m.followers[i]
+		if f.live {
+			out.EndStreams = append(out.EndStreams, EndStream{Node: f.node, Session: f.session})
+		}
+		f.live, f.accepted, f.pending = false, false, false
+	}
+}
+
+// onSubscribe answers a follower that wants the log, when the log is open.
+func (m *Machine) onSubscribe(in *Subscribe, out *Effects) {
+	if m.role != roleLeader || m.state == stateOffline || m.state == stateEnded || m.stopping || in.Epoch != m.epoch {
+		m.unanswerable(in, out)
+		return
+	}
+	f := m.follower(in.Node)
+	if f == nil {
+		m.unanswerable(in, out)
+		return
+	}
+	if in.BrokerEpoch < f.brokerEpoch || in.BrokerEpoch == f.brokerEpoch && in.Session <= f.session {
+		return // it is late
+	}
+	if in.BrokerEpoch != f.brokerEpoch {
+		f.acked = 0 // what it had in its life before may be gone (KIP-903)
+	}
+	f.brokerEpoch, f.session = in.BrokerEpoch, in.Session
+	f.accepted, f.live, f.pending = false, false, false
+	if !m.open() {
+		f.asked, f.pending = *in, true
+		return
+	}
+	m.judge(f, in, out)
+}
+
+// unanswerable sends a follower to the metadata, or lets it ask again later.
+func (m *Machine) unanswerable(in *Subscribe, out *Effects) {
+	verdict := VerdictUnknown
+	if in.Epoch < m.epoch {
+		verdict = VerdictFenced
+	}
+	out.Answers = append(out.Answers, Answer{
+		Node: in.Node, Session: in.Session, Epoch: m.epoch, Verdict: verdict,
+		End: model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1},
+	})
+}
+
+// judgePending answers those who asked while the log was not open.
+func (m *Machine) judgePending(out *Effects) {
+	for i := range m.followers {
+		if f := &m.followers[i]; f.pending {
+			f.pending = false
+			m.judge(f, &f.asked, out)
+		}
+	}
+}
+
+// judge compares a follower's log with this one by the leader epochs of both.
+// (KIP-101, KIP-279, KIP-320, KIP-595)
+func (m *Machine) judge(f *follower, in *Subscribe, out *Effects) {
+	a := Answer{
+		Node: in.Node, Session: in.Session, Epoch: m.epoch, Verdict: VerdictAccepted,
+		From: in.LEO, End: model.EpochEnd{Epoch: model.NoEpoch, EndOffset: -1}, LogStart: m.logStart,
+	}
+	end := model.EpochEnd{Epoch: in.LastEpoch, EndOffset: m.stored} // of a log without records
+	if in.LastEpoch != model.NoEpoch {
+		end = m.epochs.end(in.LastEpoch, m.stored)
+	}
+	switch {
+	case in.LastEpoch > in.Epoch:
+		a.Verdict = VerdictUnknown
+	case in.LEO < m.logStart:
+		a.Verdict = VerdictReset
+	case end.Epoch < in.LastEpoch || end.EndOffset < in.LEO:
+		a.Verdict, a.End = VerdictDiverges, end
+	default:
+		f.accepted, f.live = true, true
+		f.acked = max(0, min(in.Counted, in.LEO, m.stored))
+	}
+	out.Answers = append(out.Answers, a)
+}
+
+// onUnsubscribed takes that a follower's link is gone. What it has acknowledged, it
+// has.
+func (m *Machine) onUnsubscribed(in *Unsubscribed) {
+	if f := m.follower(in.Node); f != nil && f.session == in.Session {
+		f.live, f.pending = false, false
+	}
+}
+
+// acknowledged takes the log end of another replica.
+func (m *Machine) acknowledged(in *Acknowledged) {
+	if m.role != roleLeader || in.Epoch != m.epoch {
+		return
+	}
+	f := m.follower(in.Node)
+	if f == nil || !f.accepted || in.Session != f.session {
+		return
+	}
+	f.acked = max(f.acked, min(in.LEO, m.stored))
+}
