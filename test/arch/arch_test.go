@@ -22,7 +22,7 @@ type pkg struct {
 
 // machines are pure: they import each other's vocabulary and the few standard
 // packages that have no effect.
-var machines = []string{"core/partition", "core/controller", "core/group", "core/txn"}
+var machines = []string{"core/partition", "core/controller", "core/group", "core/lifecycle", "core/txn"}
 
 // machineMay is what a machine may import of ours.
 var machineMay = []string{"core/model", "core/batch", "core/image", "core/image/topicconfig", "sdk/recordbatch"}

@@ -1,0 +1,293 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// Config is what a Machine is made from.
+type Config struct {
+	// Incarnation is random for each start of the process.
+	Incarnation [16]byte
+	// Every is the time between two heartbeats.
+	Every time.Duration
+	// RetryMin and RetryMax are between which the pause grows after a registration that has
+	// failed.
+	RetryMin, RetryMax time.Duration
+	// RegisterMax is how long an answer to a registration is waited for.
+	RegisterMax time.Duration
+}
+
+// Defaults is the product's, but for the incarnation.
+func Defaults() Config {
+	return Config{
+		Every: 200 * time.Millisecond, RetryMin: 50 * time.Millisecond, RetryMax: time.Second,
+		RegisterMax: 3 * time.Second,
+	}
+}
+
+// Validate says what is wrong with it.
+func (c Config) Validate() error {
+	switch {
+	case c.Incarnation == [16]byte{}:
+		return errors.New("the broker's incarnation is not drawn")
+	case c.Every <= 0 || c.RetryMin <= 0 || c.RetryMax < c.RetryMin || c.RegisterMax <= 0:
+		return errors.New("times between heartbeats, and for registering, are above 0")
+	}
+	return nil
+}
+
+// Call numbers what the controller was asked; it comes back with the answer.
+type Call uint64
+
+// Input is what a Machine can be stepped with: a pointer to one of the types below. The
+// machine does not keep it.
+type Input interface{ input() }
+
+type (
+	// Seen is what the newest image says of this broker. Not Registered: nothing.
+	Seen struct {
+		Offset      int64 // of the image
+		Registered  bool
+		Incarnation [16]byte
+		Epoch       model.BrokerEpoch
+		Fenced      bool
+	}
+	// Registered answers Register. Err wraps a sentinel.
+	Registered struct {
+		Call  Call
+		Epoch model.BrokerEpoch
+		Err   error
+	}
+	// Beaten answers Heartbeat. MayEnd: nobody counts on the broker any longer.
+	Beaten struct {
+		Call   Call
+		MayEnd bool
+		Err    error
+	}
+	// Offline says which of the broker's directories do not serve. (KIP-858)
+	Offline struct{ Directories []model.DirectoryID }
+	// Leave says that the broker is to end: it gives up what it leads first.
+	Leave struct{}
+	// Due says that the time of Deadline has come.
+	Due struct{}
+)
+
+func (*Seen) input()       {}
+func (*Registered) input() {}
+func (*Beaten) input()     {}
+func (*Offline) input()    {}
+func (*Leave) input()      {}
+func (*Due) input()        {}
+
+// Effects is what a step asks for. The caller clears it.
+type Effects struct {
+	// Register asks for a registration, which Registered answers.
+	Register *Register
+	// Heartbeats say that the broker lives; Beaten answers each.
+	Heartbeats []Heartbeat
+	// Ended says, once, that the broker is to end: nil after Leave, or why it must.
+	Ended *Ended
+}
+
+// Register is a question to the active controller. The host adds who the broker is.
+type Register struct {
+	Call        Call
+	Incarnation [16]byte
+}
+
+// Heartbeat is another one.
+type Heartbeat struct {
+	Call   Call
+	Epoch  model.BrokerEpoch
+	Offset int64 // of the metadata that the broker has
+	Leave  bool  // it wants to end
+	// Offline are the directories that do not serve.
+	Offline []model.DirectoryID
+}
+
+// Ended is why a broker ends.
+type Ended struct{ Err error }
+
+// Machine is one life of a broker in its cluster. It belongs to one goroutine.
+type Machine struct {
+	cfg  Config
+	seen Seen
+
+	epoch     model.BrokerEpoch // of the registration, or 0 before there is one
+	call      Call              // the last
+	asking    Call              // the registration that is waited for, or 0
+	retry     time.Duration
+	next      time.Time // when to say something again
+	first     Call      // of the heartbeats of this registration
+	answered  Call      // the latest heartbeat that was
+	lastHeard time.Time // when it was
+	offline   []model.DirectoryID
+	leaving   bool
+	ended     bool
+}
+
+// New makes a machine, which registers the broker with the first Due.
+func New(cfg Config) (*Machine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("lifecycle: %w", err)
+	}
+	return &Machine{cfg: cfg, retry: cfg.RetryMin}, nil
+}
+
+// Epoch is the broker's epoch; false: it is not registered yet.
+func (m *Machine) Epoch() (model.BrokerEpoch, bool) { return m.epoch, m.epoch != 0 }
+
+// Fenced reports whether the broker is fenced, as far as it knows: it may not lead, nor be in
+// sync, and clients are not to be told of it.
+func (m *Machine) Fenced() bool {
+	return m.epoch == 0 || !m.own() || m.seen.Fenced
+}
+
+// LastHeard is when the active controller last answered a heartbeat of this registration;
+// the zero time: it never did.
+func (m *Machine) LastHeard() time.Time { return m.lastHeard }
+
+// own: the image has this very registration.
+func (m *Machine) own() bool {
+	return m.seen.Registered && m.seen.Incarnation == m.cfg.Incarnation && m.seen.Epoch == m.epoch
+}
+
+// Deadline is when Due is to be stepped. False: never again.
+func (m *Machine) Deadline() (time.Time, bool) { return m.next, !m.ended }
+
+// Step takes one input and appends what it asks for to out.
+func (m *Machine) Step(now time.Time, in Input, out *Effects) {
+	if m.ended {
+		return
+	}
+	switch in := in.(type) {
+	case *Seen:
+		m.see(now, in, out)
+	case *Registered:
+		m.registered(now, in, out)
+	case *Beaten:
+		m.beaten(now, in, out)
+	case *Offline:
+		m.offline = slices.Clone(in.Directories)
+		if m.epoch != 0 {
+			m.beat(now, out)
+		}
+	case *Leave:
+		m.leave(now, out)
+	case *Due:
+		if !now.Before(m.next) {
+			m.due(now, out)
+		}
+	}
+}
+
+// see takes what the metadata says of this broker.
+func (m *Machine) see(now time.Time, in *Seen, out *Effects) {
+	if in.Offset < m.seen.Offset {
+		return
+	}
+	fenced, own := m.Fenced(), m.own()
+	m.seen = *in
+	switch {
+	case !in.Registered:
+	case in.Incarnation == m.cfg.Incarnation:
+		// The metadata may tell before the answer does, and also where that was lost.
+		if in.Epoch > m.epoch {
+			m.enrol(now, in.Epoch, out)
+		}
+	case m.epoch != 0 && in.Epoch > m.epoch:
+		m.end(out, fmt.Errorf("another process has registered as this broker, under broker epoch %d: %w", in.Epoch, model.ErrDuplicateBroker))
+		return
+	}
+	if m.epoch != 0 && len(out.Heartbeats) == 0 && (fenced != m.Fenced() || own != m.own()) {
+		m.beat(now, out) // the sooner the controller knows that this broker has caught up, the better
+	}
+}
+
+// enrol begins a registration.
+func (m *Machine) enrol(now time.Time, epoch model.BrokerEpoch, out *Effects) {
+	m.epoch, m.asking, m.retry = epoch, 0, m.cfg.RetryMin
+	m.first, m.answered = m.call+1, m.call
+	m.lastHeard = time.Time{}
+	m.beat(now, out)
+}
+
+func (m *Machine) registered(now time.Time, in *Registered, out *Effects) {
+	if m.asking == 0 || in.Call != m.asking {
+		return
+	}
+	if s := &m.seen; in.Err == nil && (in.Epoch > s.Epoch || in.Epoch == s.Epoch && s.Incarnation == m.cfg.Incarnation) {
+		m.enrol(now, in.Epoch, out)
+		return
+	}
+	// Also where it is refused: the lease of an earlier life may not be over yet.
+	m.asking = 0
+	m.next = now.Add(m.retry)
+	m.retry = min(2*m.retry, m.cfg.RetryMax)
+}
+
+func (m *Machine) beaten(now time.Time, in *Beaten, out *Effects) {
+	if m.epoch == 0 || in.Call < m.first || in.Call <= m.answered {
+		return
+	}
+	switch {
+	case in.Err == nil:
+		m.answered = in.Call
+		m.lastHeard = now
+		if m.leaving && in.MayEnd {
+			m.end(out, nil)
+		}
+	case errors.Is(in.Err, model.ErrStaleBrokerEpoch), errors.Is(in.Err, model.ErrBrokerIDNotRegistered):
+		if m.leaving { // it is fenced, or forgotten: nobody waits for it
+			m.end(out, nil)
+			return
+		}
+		m.epoch = 0
+		m.register(now, out)
+	}
+}
+
+// leave gives up what the broker leads, and then ends.
+func (m *Machine) leave(now time.Time, out *Effects) {
+	if m.leaving {
+		return
+	}
+	m.leaving = true
+	if m.epoch == 0 {
+		m.end(out, nil)
+		return
+	}
+	m.beat(now, out)
+}
+
+func (m *Machine) due(now time.Time, out *Effects) {
+	if m.epoch != 0 {
+		m.beat(now, out)
+		return
+	}
+	m.register(now, out)
+}
+
+func (m *Machine) register(now time.Time, out *Effects) {
+	m.call++
+	m.asking = m.call
+	m.next = now.Add(m.cfg.RegisterMax)
+	out.Register = &Register{Call: m.call, Incarnation: m.cfg.Incarnation}
+}
+
+// beat says that the broker lives.
+func (m *Machine) beat(now time.Time, out *Effects) {
+	m.next = now.Add(m.cfg.Every)
+	m.call++
+	out.Heartbeats = append(out.Heartbeats, Heartbeat{Call: m.call, Epoch: m.epoch, Offset: m.seen.Offset, Leave: m.leaving, Offline: m.offline})
+}
+
+func (m *Machine) end(out *Effects, why error) {
+	m.ended = true
+	out.Ended = &Ended{Err: why}
+}

@@ -1,0 +1,273 @@
+package lifecycle
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+)
+
+var (
+	mine  = [16]byte{1}
+	other = [16]byte{2}
+)
+
+// stage steps a machine in a time of its own.
+type stage struct {
+	t   *testing.T
+	m   *Machine
+	now time.Time
+	out Effects
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	cfg := Defaults()
+	cfg.Incarnation = mine
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stage{t: t, m: m, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+func (s *stage) step(in Input) *Effects {
+	s.out = Effects{}
+	s.m.Step(s.now, in, &s.out)
+	return &s.out
+}
+
+// due lets the time of the deadline come.
+func (s *stage) due() *Effects {
+	s.t.Helper()
+	at, ok := s.m.Deadline()
+	if !ok {
+		s.t.Fatal("nothing is due any more")
+	}
+	if at.After(s.now) {
+		s.now = at
+	}
+	return s.step(&Due{})
+}
+
+// register registers the broker under an epoch, and returns the heartbeat that follows.
+func (s *stage) register(epoch model.BrokerEpoch) Heartbeat {
+	s.t.Helper()
+	asked := s.due().Register
+	if asked == nil || asked.Incarnation != mine {
+		s.t.Fatalf("asks for %v, want to register", asked)
+	}
+	return s.beat(s.step(&Registered{Call: asked.Call, Epoch: epoch}))
+}
+
+func (s *stage) beat(out *Effects) Heartbeat {
+	s.t.Helper()
+	if len(out.Heartbeats) != 1 {
+		s.t.Fatalf("%d heartbeats, want one", len(out.Heartbeats))
+	}
+	return out.Heartbeats[0]
+}
+
+func (s *stage) epoch(want model.BrokerEpoch) {
+	s.t.Helper()
+	if got, ok := s.m.Epoch(); got != want || ok != (want != 0) {
+		s.t.Errorf("broker epoch is %d (%v), want %d", got, ok, want)
+	}
+}
+
+func TestRegistersAndCatchesUp(t *testing.T) {
+	s := newStage(t)
+	if b := s.register(7); b.Epoch != 7 || b.Offset != 0 {
+		t.Errorf("first heartbeat %+v", b)
+	}
+	if !s.m.Fenced() {
+		t.Error("not fenced before the metadata says so")
+	}
+	b := s.beat(s.step(&Seen{Offset: 9, Registered: true, Incarnation: mine, Epoch: 7, Fenced: true}))
+	if b.Offset != 9 || !s.m.Fenced() {
+		t.Errorf("heartbeat %+v when the registration is seen, fenced %v", b, s.m.Fenced())
+	}
+	s.step(&Seen{Offset: 10, Registered: true, Incarnation: mine, Epoch: 7})
+	if s.m.Fenced() {
+		t.Error("fenced after the metadata says that it is not")
+	}
+	s.epoch(7)
+}
+
+func TestBeatsWhateverIsAnswered(t *testing.T) {
+	s := newStage(t)
+	last := s.register(7)
+	from := s.now
+	for range 10 {
+		b := s.beat(s.due())
+		if b.Call <= last.Call {
+			t.Errorf("call %d follows %d", b.Call, last.Call)
+		}
+		last = b
+	}
+	if got := s.now.Sub(from); got != 10*Defaults().Every {
+		t.Errorf("10 heartbeats without an answer took %s", got)
+	}
+}
+
+func TestRegistersAgainLater(t *testing.T) {
+	s := newStage(t)
+	pause := time.Duration(0)
+	for range 6 {
+		asked := s.due().Register
+		if asked == nil {
+			t.Fatal("does not register")
+		}
+		s.step(&Registered{Call: asked.Call, Err: model.ErrDuplicateBroker})
+		at, _ := s.m.Deadline()
+		next := at.Sub(s.now)
+		if next < pause || next > Defaults().RetryMax {
+			t.Errorf("a pause of %s follows one of %s", next, pause)
+		}
+		pause = next
+	}
+	asked := s.due().Register // whose answer is lost
+	again := s.due().Register
+	if again == nil || again.Call == asked.Call {
+		t.Fatalf("after %s without an answer it asks for %v", Defaults().RegisterMax, again)
+	}
+	if s.step(&Registered{Call: asked.Call, Epoch: 5}); s.m.epoch != 0 {
+		t.Error("an answer that came too late counts")
+	}
+	s.step(&Registered{Call: again.Call, Epoch: 6})
+	s.epoch(6)
+}
+
+func TestMetadataTellsBeforeTheAnswer(t *testing.T) {
+	s := newStage(t)
+	asked := s.due().Register
+	b := s.beat(s.step(&Seen{Offset: 8, Registered: true, Incarnation: mine, Epoch: 8, Fenced: true}))
+	if b.Epoch != 8 || b.Offset != 8 {
+		t.Errorf("heartbeat %+v", b)
+	}
+	if out := s.step(&Registered{Call: asked.Call, Epoch: 8}); out.Heartbeats != nil || out.Register != nil {
+		t.Errorf("the answer, that tells nothing new, leads to %+v", out)
+	}
+	s.epoch(8)
+}
+
+func TestOldMetadataIsLeftAside(t *testing.T) {
+	s := newStage(t)
+	s.register(7)
+	s.step(&Seen{Offset: 10, Registered: true, Incarnation: mine, Epoch: 7})
+	s.step(&Seen{Offset: 9, Registered: true, Incarnation: mine, Epoch: 7, Fenced: true})
+	if s.m.Fenced() {
+		t.Error("older metadata counts")
+	}
+	// The registration of an earlier life is none of this one.
+	s = newStage(t)
+	if out := s.step(&Seen{Offset: 9, Registered: true, Incarnation: other, Epoch: 5}); out.Ended != nil || !s.m.Fenced() {
+		t.Errorf("an earlier life's registration leads to %+v, fenced %v", out, s.m.Fenced())
+	}
+	asked := s.due().Register
+	s.step(&Registered{Call: asked.Call, Epoch: 5})
+	s.epoch(0)
+}
+
+func TestStaleEpochRegistersAnew(t *testing.T) {
+	s := newStage(t)
+	first := s.register(7)
+	asked := s.step(&Beaten{Call: first.Call, Err: model.ErrStaleBrokerEpoch}).Register
+	if asked == nil {
+		t.Fatal("does not register anew")
+	}
+	s.epoch(0)
+	s.step(&Registered{Call: asked.Call, Epoch: 12})
+	s.epoch(12)
+	if out := s.step(&Beaten{Call: first.Call, Err: model.ErrStaleBrokerEpoch}); out.Register != nil {
+		t.Error("an answer to the earlier registration's heartbeat counts")
+	}
+	s.epoch(12)
+}
+
+func TestOtherErrorsChangeNothing(t *testing.T) {
+	s := newStage(t)
+	b := s.register(7)
+	out := s.step(&Beaten{Call: b.Call, Err: model.ErrNotController})
+	if out.Register != nil || out.Ended != nil || !s.m.LastHeard().IsZero() {
+		t.Errorf("an answer that says nothing leads to %+v", out)
+	}
+	b = s.beat(s.due())
+	s.step(&Beaten{Call: b.Call})
+	if !s.m.LastHeard().Equal(s.now) {
+		t.Error("an answer is not noted")
+	}
+	s.epoch(7)
+}
+
+func TestReplaced(t *testing.T) {
+	s := newStage(t)
+	s.register(7)
+	out := s.step(&Seen{Offset: 20, Registered: true, Incarnation: other, Epoch: 20})
+	if out.Ended == nil || !errors.Is(out.Ended.Err, model.ErrDuplicateBroker) {
+		t.Fatalf("another process is this broker, and that leads to %+v", out)
+	}
+	if _, ok := s.m.Deadline(); ok {
+		t.Error("it goes on")
+	}
+	if out := s.step(&Due{}); out.Register != nil || out.Heartbeats != nil {
+		t.Errorf("after the end it asks for %+v", out)
+	}
+}
+
+func TestLeaves(t *testing.T) {
+	s := newStage(t)
+	s.register(7)
+	b := s.beat(s.step(&Leave{}))
+	if !b.Leave {
+		t.Fatal("the heartbeat does not say that the broker wants to end")
+	}
+	if s.step(&Beaten{Call: b.Call}).Ended != nil {
+		t.Error("ends before it may")
+	}
+	b = s.beat(s.due())
+	if out := s.step(&Beaten{Call: b.Call, MayEnd: true}); out.Ended == nil || out.Ended.Err != nil {
+		t.Errorf("it may end, and that leads to %+v", out)
+	}
+}
+
+func TestLeavesWithoutRegistration(t *testing.T) {
+	s := newStage(t)
+	s.due()
+	if out := s.step(&Leave{}); out.Ended == nil || out.Ended.Err != nil {
+		t.Errorf("a broker that nobody knows is to end, and that leads to %+v", out)
+	}
+	s = newStage(t)
+	s.register(7)
+	b := s.beat(s.step(&Leave{}))
+	if out := s.step(&Beaten{Call: b.Call, Err: model.ErrStaleBrokerEpoch}); out.Ended == nil || out.Register != nil {
+		t.Errorf("a broker that leaves was forgotten, and that leads to %+v", out)
+	}
+}
+
+func TestOfflineDirectories(t *testing.T) {
+	s := newStage(t)
+	s.register(7)
+	b := s.beat(s.step(&Offline{Directories: []model.DirectoryID{{3}}}))
+	if len(b.Offline) != 1 || b.Offline[0] != (model.DirectoryID{3}) {
+		t.Errorf("heartbeat %+v", b)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Incarnation = [16]byte{} },
+		func(c *Config) { c.Every = 0 },
+		func(c *Config) { c.RetryMin = 0 },
+		func(c *Config) { c.RetryMax = c.RetryMin - 1 },
+		func(c *Config) { c.RegisterMax = 0 },
+	} {
+		c := Defaults()
+		c.Incarnation = mine
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+}
