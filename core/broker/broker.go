@@ -34,6 +34,7 @@ const (
 	quorumStop   = 5 * time.Second
 	upkeepStop   = 2 * time.Second
 	serverStop   = 12 * time.Second
+	beatsStop    = 500 * time.Millisecond
 	groupsStop   = 3 * time.Second
 )
 
@@ -219,9 +220,12 @@ func (b *Broker) start(ctx context.Context) error {
 	b.progress(func(a *assembly) {
 		a.waiting, a.replicas, a.groups, a.directories = "its registration", manager, groups, directories(stores)
 	})
-	if err := b.register(ctx, node, incarnation, stores, listeners); err != nil {
+	beats, err := b.register(ctx, node, incarnation, stores, listeners)
+	if err != nil {
 		return errors.Join(err, unbind(ctx, front))
 	}
+	// Stopped after the listeners: while they finish, this broker leads on.
+	b.parts.start(ctx, "heartbeats", beatsStop, beats.run)
 	b.parts.start(ctx, "listeners", serverStop, front.Run)
 	// Stopped first, since it answers members that may wait for minutes, for whom the
 	// listeners would.
@@ -303,25 +307,33 @@ func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
 	return node, nil
 }
 
-// register makes the broker known to the cluster with what it advertises.
-func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus) error {
+// register makes the broker known to the cluster with what it advertises, and returns
+// when it may serve.
+func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus) (*heartbeats, error) {
+	identity := node.Identity()
 	r := quorum.Registration{
-		NodeID: node.Identity().NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
+		ClusterID: identity.ClusterID, NodeID: identity.NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
+		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel,
 	}
 	for _, l := range listeners {
 		e, err := endpoint(l.Advertised)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.Listeners[l.Name] = e
 	}
 	r.Directories = directories(stores)
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	if _, err := node.RegisterBroker(ctx, r); err != nil {
-		return fmt.Errorf("register with the cluster: %w", err)
+	epoch, err := node.RegisterBroker(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("register with the cluster: %w", err)
 	}
-	return nil
+	beats := &heartbeats{node: node, log: b.log, id: identity.NodeID, epoch: epoch}
+	if err := beats.begin(ctx); err != nil {
+		return nil, fmt.Errorf("register with the cluster: %w", err)
+	}
+	return beats, nil
 }
 
 func directories(stores []store) []model.DirectoryID {

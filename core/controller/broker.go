@@ -11,47 +11,95 @@ import (
 
 // Registration is how a broker names itself when it starts.
 type Registration struct {
-	NodeID model.NodeID
+	// ClusterID is the cluster that the broker belongs to.
+	ClusterID model.ClusterID
+	NodeID    model.NodeID
 	// Incarnation is random for each start of the process.
 	Incarnation [16]byte
 	Rack        string
 	Listeners   map[string]image.Endpoint
 	// Directories are the broker's stores, the default one first.
 	Directories []model.DirectoryID
+	// MayHaveLost are those of Directories of which some log may lack what it had when the
+	// broker was here last. (KIP-966)
+	MayHaveLost []model.DirectoryID
+	// FeatureLevelMin and FeatureLevelMax are the levels of metadata that the broker can
+	// go by.
+	FeatureLevelMin, FeatureLevelMax int16
 }
 
-// registerBroker lets a broker serve. The broker is alive by asking: whoever
-// finds out that it is not fences it. What its earlier life led gets a new
-// leader epoch, since that life may have acknowledged what this one lost.
+// registerBroker makes a broker known. It is fenced until a heartbeat says that it has
+// the metadata up to its own registration. What its earlier life led and was in sync with
+// is given to others, since that life may have acknowledged what this one lost. (KIP-631)
 func (d *decision) registerBroker(r Registration) Answer {
 	if err := d.checkRegistration(r); err != nil {
 		return Answer{Err: err}
 	}
-	if old, ok := d.img.Broker(r.NodeID); ok && old.Incarnation == r.Incarnation && old.Rack == r.Rack && !old.Fenced &&
+	old, known := d.img.Broker(r.NodeID)
+	if known && old.Incarnation == r.Incarnation && old.Rack == r.Rack &&
 		maps.Equal(old.Listeners, r.Listeners) && slices.Equal(old.Directories, r.Directories) {
 		return Answer{Epoch: old.Epoch} // asked twice
 	}
-	// The broker is back: even where unclean election is on, its log is waited
-	// for and nothing is lost.
-	d.withoutBroker(r.NodeID, cleanOnly)
+	if l := d.soft.lives[r.NodeID]; known && old.Incarnation != r.Incarnation && !old.ShuttingDown &&
+		l != nil && l.epoch == old.Epoch && l.heard && l.until > d.soft.awake {
+		return Answer{Err: fmt.Errorf("another process is broker %d, and was heard of just now: if it is this broker's earlier life, it is over in %v: %w",
+			r.NodeID, d.cfg.BrokerLease, model.ErrDuplicateBroker)}
+	}
 	d.emit(&image.BrokerRecord{
 		ID: r.NodeID, Incarnation: r.Incarnation, Rack: r.Rack,
-		Listeners: maps.Clone(r.Listeners), Directories: slices.Clone(r.Directories),
+		Listeners: maps.Clone(r.Listeners), Directories: slices.Clone(r.Directories), Fenced: true,
 	})
-	d.electLeaderless()
+	d.bornAgain(r)
 	return Answer{} // the epoch is known after the commit
 }
 
+// bornAgain judges each replica of a broker that begins another life.
+func (d *decision) bornAgain(r Registration) {
+	id := r.NodeID
+	d.eachPartition(func(t *image.Topic, n int32, p *image.Partition) *edit {
+		at := slices.Index(p.Replicas, id)
+		if at < 0 {
+			return nil
+		}
+		e := d.edit(t, n)
+		dir := p.Directories[at]
+		missing := !dir.IsZero() && !slices.Contains(r.Directories, dir)
+		whole := slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id)
+		switch {
+		case missing:
+			e.gone = []model.NodeID{id}
+		case whole && slices.Contains(r.MayHaveLost, dir):
+			e.lost = []model.NodeID{id}
+		}
+		// The broker is back: even where unclean election is on, its log is waited for
+		// and nothing is lost.
+		e.leave(func(n model.NodeID) bool { return n == id })
+		e.keepLast()
+		if missing && len(r.Directories) > 0 && !slices.Contains(e.next.ISR, id) {
+			// Others have the log: this broker gets it from them.
+			e.next.Directories = slices.Clone(p.Directories)
+			e.next.Directories[at] = r.Directories[0]
+		}
+		return e
+	})
+}
+
 func (d *decision) checkRegistration(r Registration) error {
+	c := d.img.Cluster
 	switch {
+	case r.ClusterID != c.ID:
+		return fmt.Errorf("broker %d belongs to cluster %q, and this is cluster %q: %w", r.NodeID, r.ClusterID, c.ID, model.ErrInconsistentClusterID)
 	case r.NodeID < 0:
-		return fmt.Errorf("node ID %d: it must be 0 or more: %w", r.NodeID, model.ErrInvalidRequest)
+		return fmt.Errorf("node ID %d: it must be 0 or more: %w", r.NodeID, model.ErrInvalidRegistration)
 	case r.Incarnation == [16]byte{}:
-		return fmt.Errorf("broker %d names no incarnation: %w", r.NodeID, model.ErrInvalidRequest)
+		return fmt.Errorf("broker %d names no incarnation: %w", r.NodeID, model.ErrInvalidRegistration)
+	case c.FeatureLevel < r.FeatureLevelMin || c.FeatureLevel > r.FeatureLevelMax:
+		return fmt.Errorf("broker %d can go by feature levels %d to %d, and the cluster is at level %d: start a release that knows it: %w",
+			r.NodeID, r.FeatureLevelMin, r.FeatureLevelMax, c.FeatureLevel, model.ErrUnsupportedVersion)
 	}
 	for i, dir := range r.Directories {
 		if dir.IsZero() || slices.Contains(r.Directories[:i], dir) {
-			return fmt.Errorf("broker %d names directory %s twice or without an ID: %w", r.NodeID, dir, model.ErrInvalidRequest)
+			return fmt.Errorf("broker %d names directory %s twice or without an ID: %w", r.NodeID, dir, model.ErrInvalidRegistration)
 		}
 	}
 	for b := range d.img.Brokers() {
@@ -60,27 +108,25 @@ func (d *decision) checkRegistration(r Registration) error {
 		}
 		for _, dir := range b.Directories {
 			if slices.Contains(r.Directories, dir) {
-				return fmt.Errorf("directory %s belongs to broker %d, not to broker %d: %w", dir, b.ID, r.NodeID, model.ErrInvalidRequest)
+				return fmt.Errorf("directory %s belongs to broker %d, not to broker %d: %w", dir, b.ID, r.NodeID, model.ErrInvalidRegistration)
 			}
 		}
 	}
 	return nil
 }
 
+// fenceBroker fences a broker of which there is other evidence than its silence, as a
+// connection that is refused. Its next heartbeat lets it serve again.
 func (d *decision) fenceBroker(op FenceBroker) error {
 	b, err := d.broker(op.ID, op.Epoch)
 	if err != nil {
 		return err
 	}
-	if b.Fenced == op.Fenced {
-		return nil
+	if l := d.soft.lives[op.ID]; l != nil {
+		l.heard, l.until = false, d.soft.awake
 	}
-	if op.Fenced {
-		d.withoutBroker(op.ID, asConfigured)
-	}
-	d.emit(&image.BrokerFenceRecord{ID: op.ID, Epoch: op.Epoch, Fenced: op.Fenced})
-	if !op.Fenced {
-		d.electLeaderless()
+	if !b.Fenced {
+		d.fence([]model.NodeID{op.ID})
 	}
 	return nil
 }
@@ -89,15 +135,24 @@ func (d *decision) unregisterBroker(op UnregisterBroker) error {
 	if _, err := d.broker(op.ID, op.Epoch); err != nil {
 		return err
 	}
-	d.withoutBroker(op.ID, asConfigured)
 	d.emit(&image.BrokerRemovalRecord{ID: op.ID, Epoch: op.Epoch})
+	d.eachPartition(func(t *image.Topic, n int32, p *image.Partition) *edit {
+		if !slices.Contains(p.Replicas, op.ID) {
+			return nil
+		}
+		e := d.edit(t, n)
+		e.mode, e.gone = asConfigured, []model.NodeID{op.ID}
+		e.leave(func(n model.NodeID) bool { return n == op.ID })
+		return e
+	})
 	return nil
 }
 
+// broker is a registered broker, by its epoch.
 func (d *decision) broker(id model.NodeID, epoch model.BrokerEpoch) (*image.Broker, error) {
 	b, ok := d.img.Broker(id)
 	if !ok || b.Epoch != epoch {
-		return nil, fmt.Errorf("broker %d is not registered with epoch %d: %w", id, epoch, model.ErrInvalidRequest)
+		return nil, fmt.Errorf("broker %d is not registered with epoch %d: %w", id, epoch, model.ErrStaleBrokerEpoch)
 	}
 	return b, nil
 }

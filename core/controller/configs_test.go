@@ -35,7 +35,9 @@ func TestSettingsAreBounded(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHost(t, DefaultConfig(), image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 1, MinISRTarget: 1})
 			h.step(Lead{h.img})
-			h.command(RegisterBroker{Registration{NodeID: 1, Incarnation: [16]byte{1}, Directories: []model.DirectoryID{{1}}}})
+			h.command(RegisterBroker{Registration{ClusterID: "c", FeatureLevelMax: 1, NodeID: 1, Incarnation: [16]byte{1}, Directories: []model.DirectoryID{{1}}}})
+			h.commit(t)
+			h.command(Heartbeat{Broker: 1, Epoch: 2, Offset: 2})
 			h.commit(t)
 			h.command(CreateTopics{Topics: []model.NewTopic{{Name: "t", Partitions: 1, ReplicationFactor: 1}}})
 			h.commit(t)

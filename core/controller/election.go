@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/image/topicconfig"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -15,91 +16,278 @@ const (
 	asConfigured electionMode = true
 )
 
-// withoutBroker takes a broker out of every ISR and gives what it leads to
-// others, before it is fenced, removed or registered anew. The last member of
-// an ISR stays in it: only it is known to have everything.
-func (d *decision) withoutBroker(id model.NodeID, mode electionMode) {
-	d.eachPartition(func(t *image.Topic, p *image.Partition) (change, bool) {
-		if !slices.Contains(p.ISR, id) && p.Leader != id {
-			return change{}, false
-		}
-		c := change{isr: p.ISR}
-		if len(p.ISR) > 1 {
-			c.isr = slices.DeleteFunc(slices.Clone(p.ISR), func(n model.NodeID) bool { return n == id })
-		}
-		alive := func(n model.NodeID) bool { return n != id && d.alive(n) }
-		c.leader, c.isr = elect(p, c.isr, alive, mode == asConfigured && d.unclean(t))
-		return c, true
+// alive says whether a broker serves, and goes on to: it may join an ISR, and lead.
+func (d *decision) alive(n model.NodeID) bool {
+	b, ok := d.img.Broker(n)
+	return ok && !b.Fenced && !b.ShuttingDown
+}
+
+// eligible says whether a replica may be in a new ISR, and lead: its broker is alive,
+// and the directory that holds it serves. (KIP-841, KIP-858)
+func (d *decision) eligible(p *image.Partition, n model.NodeID) bool {
+	return d.alive(n) && d.online(p, n)
+}
+
+// online says whether the directory of a replica is one of its broker's that serve.
+func (d *decision) online(p *image.Partition, n model.NodeID) bool {
+	b, ok := d.img.Broker(n)
+	i := slices.Index(p.Replicas, n)
+	if !ok || i < 0 {
+		return false
+	}
+	dir := p.Directories[i]
+	return dir.IsZero() || slices.Contains(b.Directories, dir) && !slices.Contains(b.Offline, dir)
+}
+
+// serves says whether a replica serves still: it may lead on, while nobody else can.
+func (d *decision) serves(p *image.Partition, n model.NodeID) bool {
+	b, ok := d.img.Broker(n)
+	return ok && !b.Fenced && d.online(p, n)
+}
+
+// settings are a topic's: resolved once for all of its partitions.
+func (d *decision) settings(t *image.Topic) topicconfig.Config {
+	if d.resolvedFor == t.ID && d.resolvedIn == d.img {
+		return d.resolved
+	}
+	c, err := d.img.TopicConfig(t.Name, model.NoNode, d.cfg.TopicDefaults)
+	if err != nil {
+		// Whoever cannot read them goes by what is safe, for as long as it lasts.
+		c = topicconfig.Config{MinISR: 1}
+	}
+	d.resolvedFor, d.resolvedIn, d.resolved = t.ID, d.img, c
+	return c
+}
+
+// minISR is what the leader of a partition with so many replicas goes by.
+func (d *decision) minISR(t *image.Topic, replicas int) int {
+	return image.EffectiveMinISR(d.settings(t).MinISR, replicas, int(t.ReplicationFactorTarget))
+}
+
+// edit is a partition on its way from one registration to the next.
+type edit struct {
+	d    *decision
+	t    *image.Topic
+	at   model.Partition
+	was  *image.Partition
+	next image.Partition
+	// lost are members of the ISR and the ELR whose logs may lack what they had: they
+	// can be asked. Those that are gone cannot.
+	lost, gone []model.NodeID
+	// settled: the ISR is what its leader asked for, so that its members have all that
+	// was committed, whatever others have lost before.
+	settled bool
+	mode    electionMode
+	// unclean: whoever is alive is to lead, whatever the topic's setting.
+	unclean bool
+	// preferred: the first of the assignment leads, if it may.
+	preferred bool
+	// raise: the partition epoch is to rise even where nothing else changes.
+	raise bool
+}
+
+func (d *decision) edit(t *image.Topic, index int32) *edit {
+	p := &t.Partitions[index]
+	return &edit{d: d, t: t, at: model.Partition{Topic: t.ID, Index: index}, was: p, next: *p}
+}
+
+// leave takes brokers out of the ISR.
+func (e *edit) leave(out func(model.NodeID) bool) {
+	e.next.ISR = without(e.next.ISR, out)
+}
+
+// finish elects, keeps the ELR, and gives the record of what has changed, or nil.
+// Only the last of those who have everything stays in the ISR when it is gone itself: it
+// alone is known to have it.
+func (e *edit) finish() *image.PartitionChangeRecord {
+	e.keepLast()
+	leader, clean := e.elect()
+	if !clean {
+		e.next.ELR, e.next.LastKnownELR = nil, nil
+		e.d.tellUnclean(e.t, e.at.Index)
+	} else {
+		e.keepELR()
+	}
+	e.next.Leader = leader
+	return e.record()
+}
+
+// complete are the replicas that have all that was committed, in the order of the
+// assignment.
+func (e *edit) complete() []model.NodeID {
+	return without(e.next.Replicas, func(n model.NodeID) bool {
+		return !slices.Contains(e.was.ISR, n) && !slices.Contains(e.was.ELR, n) ||
+			slices.Contains(e.lost, n) || slices.Contains(e.gone, n)
 	})
 }
 
-// electLeaderless elects again where nobody leads, now that a broker serves or a
-// setting allows more.
-func (d *decision) electLeaderless() {
-	d.eachPartition(func(t *image.Topic, p *image.Partition) (change, bool) {
-		if p.Leader != model.NoNode {
-			return change{}, false
-		}
-		var c change
-		c.leader, c.isr = elect(p, p.ISR, d.alive, d.unclean(t))
-		return c, true
+// keepLast puts those back who must not leave the ISR.
+func (e *edit) keepLast() {
+	if len(e.next.ISR) > 0 || len(e.was.ISR) == 0 {
+		return
+	}
+	known := e.known()
+	switch whole := e.complete(); {
+	case len(whole) > 0:
+		// All of them went at once: whichever comes back has everything.
+		e.next.ISR = without(e.was.ISR, func(n model.NodeID) bool { return !slices.Contains(whole, n) })
+	case len(known) > 1 || len(known) == 1 && len(e.lost) == 0:
+		// Those that may have lost something are asked how long their logs are.
+	default:
+		e.next.ISR, e.lost = e.was.ISR[:1], nil
+	}
+}
+
+// known are those that may have lost what they had, and can be asked.
+func (e *edit) known() []model.NodeID {
+	return without(e.next.Replicas, func(n model.NodeID) bool {
+		return !slices.Contains(e.was.LastKnownELR, n) && !slices.Contains(e.lost, n) || slices.Contains(e.gone, n)
 	})
 }
 
-// change is what becomes of a partition's leader and ISR.
-type change struct {
-	leader model.NodeID
-	isr    []model.NodeID
+// elect is Kafka's election: the leader stays while it may; else the first of the
+// assignment that is in sync and eligible; else the first of the ELR (KIP-966). A leader
+// that shuts down stays while there is none. Then nobody leads, unless unclean election
+// is on: then the first that is eligible, alone in the ISR. It says whether the leader
+// has all that was committed.
+func (e *edit) elect() (leader model.NodeID, clean bool) {
+	p, d := &e.next, e.d
+	may := func(n model.NodeID) bool { return d.eligible(p, n) }
+	inSync := func(n model.NodeID) bool { return slices.Contains(p.ISR, n) && may(n) }
+	whole := e.complete()
+	lead := func(n model.NodeID, isr []model.NodeID) (model.NodeID, bool) {
+		p.ISR = isr
+		return n, true
+	}
+	live := without(p.ISR, func(n model.NodeID) bool { return n != e.was.Leader && !may(n) })
+	if inSync(e.was.Leader) && !e.preferred {
+		return lead(e.was.Leader, live)
+	}
+	if i := slices.IndexFunc(p.Replicas, inSync); i >= 0 {
+		return lead(p.Replicas[i], without(p.ISR, func(n model.NodeID) bool { return !may(n) }))
+	}
+	if i := slices.IndexFunc(whole, may); i >= 0 {
+		return lead(whole[i], whole[i:i+1])
+	}
+	if n := e.was.Leader; slices.Contains(p.ISR, n) && d.serves(p, n) {
+		return lead(n, live)
+	}
+	if i := slices.IndexFunc(p.Replicas, may); i >= 0 && (e.unclean || e.mode == asConfigured && d.settings(e.t).UncleanElection) {
+		p.ISR = []model.NodeID{p.Replicas[i]}
+		return p.Replicas[i], false
+	}
+	return model.NoNode, true
 }
 
-// eachPartition asks decide about each partition, and emits what differs.
-func (d *decision) eachPartition(decide func(*image.Topic, *image.Partition) (change, bool)) {
+// keepELR keeps who has left the ISR while it is below its minimum: nothing is
+// committed then, so that they have everything. (KIP-966)
+func (e *edit) keepELR() {
+	p := &e.next
+	inSync := func(n model.NodeID) bool { return slices.Contains(p.ISR, n) }
+	known := e.known()
+	if len(p.ISR) >= len(p.Replicas) || len(p.ISR) >= e.d.minISR(e.t, len(p.Replicas)) {
+		p.ELR = nil
+		if e.settled {
+			known = nil
+		}
+	} else {
+		p.ELR = without(e.complete(), inSync)
+	}
+	p.LastKnownELR = without(known, inSync)
+}
+
+// record is the difference, or nil where there is none.
+func (e *edit) record() *image.PartitionChangeRecord {
+	r := &image.PartitionChangeRecord{Partition: e.at}
+	was, next := e.was, &e.next
+	changed := e.raise
+	for _, f := range []struct {
+		to        *[]model.NodeID
+		was, next []model.NodeID
+	}{
+		{&r.Replicas, was.Replicas, next.Replicas}, {&r.ISR, was.ISR, next.ISR}, {&r.ELR, was.ELR, next.ELR},
+		{&r.LastKnownELR, was.LastKnownELR, next.LastKnownELR}, {&r.Adding, was.Adding, next.Adding}, {&r.Removing, was.Removing, next.Removing},
+	} {
+		if !slices.Equal(f.was, f.next) {
+			*f.to, changed = append([]model.NodeID{}, f.next...), true
+		}
+	}
+	if !slices.Equal(was.Directories, next.Directories) {
+		r.Directories, changed = next.Directories, true
+	}
+	if next.Leader != was.Leader {
+		r.LeaderChange, r.Leader, changed = true, next.Leader, true
+	}
+	if !changed {
+		return nil
+	}
+	return r
+}
+
+// without is the nodes that are not out, in a list of its own, or nil.
+func without(nodes []model.NodeID, out func(model.NodeID) bool) []model.NodeID {
+	var left []model.NodeID
+	for _, n := range nodes {
+		if !out(n) {
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+// eachPartition asks decide about each partition, and emits what it makes of them.
+// Decide answers nil for one that is left as it is.
+func (d *decision) eachPartition(decide func(*image.Topic, int32, *image.Partition) *edit) {
 	var records []image.Record
 	for t := range d.img.Topics() {
 		for n := range t.Partitions {
-			p := &t.Partitions[n]
-			c, ok := decide(t, p)
-			if !ok {
-				continue
-			}
-			r := &image.PartitionChangeRecord{Partition: model.Partition{Topic: t.ID, Index: int32(n)}}
-			if !slices.Equal(c.isr, p.ISR) {
-				r.ISR = c.isr
-			}
-			if c.leader != p.Leader {
-				r.LeaderChange, r.Leader = true, c.leader
-			}
-			if r.ISR != nil || r.LeaderChange {
-				records = append(records, r)
+			if e := decide(t, int32(n), &t.Partitions[n]); e != nil {
+				if r := e.finish(); r != nil {
+					records = append(records, r)
+				}
 			}
 		}
 	}
 	d.emit(records...)
 }
 
-// elect is Kafka's clean election: the leader stays while it may; else the first
-// of the assignment that is in sync and alive. Nobody leads when there is none,
-// unless unclean election is on: then the first that is alive, alone in the ISR.
-func elect(p *image.Partition, isr []model.NodeID, alive func(model.NodeID) bool, unclean bool) (model.NodeID, []model.NodeID) {
-	may := func(n model.NodeID) bool { return slices.Contains(isr, n) && alive(n) }
-	if p.Leader != model.NoNode && may(p.Leader) {
-		return p.Leader, isr
-	}
-	if i := slices.IndexFunc(p.Replicas, may); i >= 0 {
-		return p.Replicas[i], isr
-	}
-	if i := slices.IndexFunc(p.Replicas, alive); unclean && i >= 0 {
-		return p.Replicas[i], []model.NodeID{p.Replicas[i]}
-	}
-	return model.NoNode, isr
+// withoutBrokers takes brokers out of every ISR and gives what they lead to others, after
+// they were fenced or have begun to shut down.
+func (d *decision) withoutBrokers(ids []model.NodeID, mode electionMode) {
+	leaving := func(n model.NodeID) bool { return slices.Contains(ids, n) }
+	d.eachPartition(func(t *image.Topic, n int32, p *image.Partition) *edit {
+		if !slices.ContainsFunc(p.ISR, leaving) && !leaving(p.Leader) {
+			return nil
+		}
+		e := d.edit(t, n)
+		e.mode = mode
+		e.leave(leaving)
+		return e
+	})
 }
 
-func (d *decision) alive(n model.NodeID) bool {
-	b, ok := d.img.Broker(n)
-	return ok && !b.Fenced
+// electLeaderless elects again where nobody leads, now that a broker serves or a
+// setting allows more.
+func (d *decision) electLeaderless() {
+	d.eachPartition(func(t *image.Topic, n int32, p *image.Partition) *edit {
+		if p.Leader != model.NoNode {
+			return nil
+		}
+		e := d.edit(t, n)
+		e.mode = asConfigured
+		return e
+	})
 }
 
-func (d *decision) unclean(t *image.Topic) bool {
-	c, err := d.img.TopicConfig(t.Name, model.NoNode, d.cfg.TopicDefaults)
-	return err == nil && c.UncleanElection
+// tellUnclean says aloud that records may be lost.
+func (d *decision) tellUnclean(t *image.Topic, index int32) {
+	for i := range d.notices {
+		if n := &d.notices[i]; n.Topic == t.Name && n.Text == uncleanText {
+			n.Partitions = append(n.Partitions, index)
+			return
+		}
+	}
+	d.tell(Notice{Warn: true, Broker: model.NoNode, Topic: t.Name, Partitions: []int32{index}, Text: uncleanText})
 }
+
+const uncleanText = "unclean election: a replica that was not in sync leads, and committed records may be lost"

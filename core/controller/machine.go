@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/image/topicconfig"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -23,6 +24,16 @@ type Config struct {
 	Strict bool
 	// ProducerIDBlock is how many producer IDs one allocation takes.
 	ProducerIDBlock int32
+	// BrokerLease is for how long a broker counts as alive that is not heard. It is a
+	// few heartbeats at least.
+	BrokerLease time.Duration
+	// ShutdownMax bounds how long a broker that shuts down waits for the others to hear
+	// that it leads no more.
+	ShutdownMax time.Duration
+	// RebalanceEvery is how often leadership goes back to preferred leaders, of brokers
+	// that lack more than RebalanceAbove percent of what they are to lead; below 0: never.
+	RebalanceEvery time.Duration
+	RebalanceAbove int
 	// TopicDefaults are the broker properties that stand in for topic settings,
 	// as the broker was started with them.
 	TopicDefaults map[string]string
@@ -35,6 +46,10 @@ func DefaultConfig() Config {
 		RequestPartitionsMax: 10_000,
 		ClusterPartitionsMax: 200_000,
 		ProducerIDBlock:      1000,
+		BrokerLease:          time.Second,
+		ShutdownMax:          5 * time.Second,
+		RebalanceEvery:       5 * time.Minute,
+		RebalanceAbove:       10,
 	}
 }
 
@@ -47,6 +62,10 @@ func (c Config) Validate() error {
 		return errors.New("limits of partitions must be at least 1")
 	case c.ProducerIDBlock < 1:
 		return fmt.Errorf("producer ID block is %d: it must be at least 1", c.ProducerIDBlock)
+	case c.BrokerLease <= 0 || c.ShutdownMax <= 0:
+		return errors.New("lease and longest shutdown of brokers must be above 0")
+	case c.RebalanceAbove < 0:
+		return fmt.Errorf("rebalance above %d percent: it must be 0 or more", c.RebalanceAbove)
 	}
 	return nil
 }
@@ -91,71 +110,6 @@ func (Resign) input()    {}
 func (Command) input()   {}
 func (Committed) input() {}
 func (Due) input()       {}
-
-// Op is what a command asks for.
-type Op interface{ op() }
-
-// The operations.
-type (
-	// CreateTopics is answered by Answer.Topics.
-	CreateTopics struct {
-		Topics       []model.NewTopic
-		ValidateOnly bool
-	}
-	// DeleteTopics is answered by Answer.Topics.
-	DeleteTopics struct{ Topics []model.TopicRef }
-	// CreatePartitions is answered by Answer.Errs.
-	CreatePartitions struct {
-		More         []model.MorePartitions
-		ValidateOnly bool
-	}
-	// AlterConfigs is answered by Answer.Errs.
-	AlterConfigs struct {
-		Changes      []model.ConfigChange
-		ValidateOnly bool
-	}
-	// AllocateProducerIDs is answered by Answer.ProducerIDs.
-	AllocateProducerIDs struct{}
-	// RegisterBroker is answered by Answer.Epoch.
-	RegisterBroker struct{ Registration Registration }
-	// FenceBroker fences a broker, or lets it serve again.
-	FenceBroker struct {
-		ID     model.NodeID
-		Epoch  model.BrokerEpoch
-		Fenced bool
-	}
-	// UnregisterBroker forgets a broker.
-	UnregisterBroker struct {
-		ID    model.NodeID
-		Epoch model.BrokerEpoch
-	}
-	// ConfirmRemoval says that a directory no longer holds logs of these removed
-	// topics.
-	ConfirmRemoval struct {
-		Directory model.DirectoryID
-		Topics    []model.TopicID
-	}
-)
-
-func (CreateTopics) op()        {}
-func (DeleteTopics) op()        {}
-func (CreatePartitions) op()    {}
-func (AlterConfigs) op()        {}
-func (AllocateProducerIDs) op() {}
-func (RegisterBroker) op()      {}
-func (FenceBroker) op()         {}
-func (UnregisterBroker) op()    {}
-func (ConfirmRemoval) op()      {}
-
-// Answer is what a command came to. Err is about the whole of it; the operation
-// says which other field is filled.
-type Answer struct {
-	Topics      []model.TopicResult
-	Errs        []error
-	ProducerIDs model.ProducerIDBlock
-	Epoch       model.BrokerEpoch
-	Err         error
-}
 
 // Effects are what Step asks for, in order. The caller clears them.
 type Effects struct {
@@ -202,12 +156,14 @@ type Machine struct {
 	barrier     ProposalID
 	registering model.NodeID
 	waiting     []Command
+	soft        soft
 }
 
 // parked is a proposal in flight, and the answers that wait for it.
 type parked struct {
 	proposal ProposalID
 	answers  []Response
+	notices  []Notice
 }
 
 // New makes a machine. rand gives topic IDs and places replicas: in production
@@ -219,21 +175,22 @@ func New(cfg Config, rand *rand.Rand) (*Machine, error) {
 	return &Machine{cfg: cfg, rand: rand}, nil
 }
 
-// Deadline is when Due is to be stepped, if at all. Any Step may change it.
-func (m *Machine) Deadline() (time.Time, bool) { return time.Time{}, false }
-
 // Step takes one input and appends what it asks for to out. Of now only differences
 // count, and none below 0.
 func (m *Machine) Step(now time.Time, input Input, out *Effects) {
+	m.advance(now)
 	switch in := input.(type) {
 	case Lead:
 		m.leading, m.next = true, in.Image
+		m.beginLeases(now, in.Image)
 	case Resign:
 		m.resign(out)
 	case Command:
 		m.command(in, out)
 	case Committed:
 		m.committed(in, out)
+	case Due:
+		m.due(out)
 	}
 }
 
@@ -254,17 +211,16 @@ func (m *Machine) command(c Command, out *Effects) {
 		out.Respond = append(out.Respond, Response{c.ID, Answer{Err: model.ErrNotController}})
 		return
 	}
+	if beat, ok := c.Op.(Heartbeat); ok && m.heartbeat(c, beat, out) {
+		return
+	}
 	if m.barrier != 0 {
 		m.waiting = append(m.waiting, c)
 		return
 	}
-	d := &decision{cfg: m.cfg, rand: m.rand, img: m.next}
+	d := m.decision()
 	answer := d.decide(c.Op)
-	if len(d.records) > 0 {
-		m.lastProposal++
-		m.next = d.img
-		m.inFlight = append(m.inFlight, parked{proposal: m.lastProposal})
-		out.Propose = append(out.Propose, Proposal{m.lastProposal, d.records})
+	if m.propose(d, out) {
 		if op, ok := c.Op.(RegisterBroker); ok {
 			m.barrier, m.registering = m.lastProposal, op.Registration.NodeID
 		}
@@ -278,22 +234,41 @@ func (m *Machine) command(c Command, out *Effects) {
 	out.Respond = append(out.Respond, response)
 }
 
+func (m *Machine) decision() *decision {
+	return &decision{cfg: m.cfg, rand: m.rand, img: m.next, soft: &m.soft}
+}
+
+// propose proposes what was decided, if that is anything.
+func (m *Machine) propose(d *decision, out *Effects) bool {
+	if len(d.records) == 0 {
+		return false
+	}
+	m.lastProposal++
+	m.next = d.img
+	m.inFlight = append(m.inFlight, parked{proposal: m.lastProposal, notices: d.notices})
+	out.Propose = append(out.Propose, Proposal{m.lastProposal, d.records})
+	return true
+}
+
 func (m *Machine) committed(in Committed, out *Effects) {
 	if len(m.inFlight) == 0 || m.inFlight[0].proposal != in.Proposal {
 		panic(fmt.Sprintf("controller: proposal %d committed out of order", in.Proposal))
 	}
-	answers := m.inFlight[0].answers
+	done := m.inFlight[0]
 	m.inFlight = m.inFlight[1:]
+	m.soft.committed = in.Image
 	if len(m.inFlight) == 0 {
 		m.next = in.Image
 	}
 	if m.barrier == in.Proposal {
 		m.barrier = 0
 		if b, ok := in.Image.Broker(m.registering); ok {
-			answers[0].Answer.Epoch = b.Epoch
+			done.answers[0].Answer.Epoch = b.Epoch
+			m.hear(b.ID, b.Epoch, 0)
 		}
 	}
-	out.Respond = append(out.Respond, answers...)
+	out.Respond = append(out.Respond, done.answers...)
+	out.Notices = append(out.Notices, done.notices...)
 	waiting := m.waiting
 	m.waiting = nil
 	for _, c := range waiting {
@@ -307,8 +282,17 @@ type decision struct {
 	cfg     Config
 	rand    *rand.Rand
 	img     *image.Image
+	soft    *soft
 	records []image.Record
+	notices []Notice
+	// resolved are the settings of a topic in an image.
+	resolved    topicconfig.Config
+	resolvedFor model.TopicID
+	resolvedIn  *image.Image
 }
+
+// tell has an operator read something, once what was decided is committed.
+func (d *decision) tell(n Notice) { d.notices = append(d.notices, n) }
 
 func (d *decision) decide(op Op) Answer {
 	switch op := op.(type) {
@@ -324,6 +308,12 @@ func (d *decision) decide(op Op) Answer {
 		return d.allocateProducerIDs()
 	case RegisterBroker:
 		return d.registerBroker(op.Registration)
+	case Heartbeat:
+		return d.beat(op)
+	case AlterISR:
+		return d.alterISR(op)
+	case ElectLeaders:
+		return d.electLeaders(op)
 	case FenceBroker:
 		return Answer{Err: d.fenceBroker(op)}
 	case UnregisterBroker:

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ type host struct {
 	answers   map[CommandID]Answer
 	next      CommandID
 	ops       map[CommandID]string
+	notices   []Notice
 }
 
 func newHost(t testing.TB, cfg Config, cluster image.Cluster) *host {
@@ -49,7 +51,21 @@ func (h *host) step(in Input) (answered []CommandID) {
 		h.answers[r.ID] = r.Answer
 		answered = append(answered, r.ID)
 	}
+	h.notices = append(h.notices, out.Notices...)
 	return answered
+}
+
+// pass lets time go by, as a host does that is never late.
+func (h *host) pass(d time.Duration) (answered []CommandID) {
+	for end := h.now.Add(d); ; {
+		at, ok := h.machine.Deadline()
+		if !ok || at.After(end) {
+			h.now = end
+			return answered
+		}
+		h.now = at
+		answered = append(answered, h.step(Due{})...)
+	}
 }
 
 func (h *host) command(op Op) (CommandID, []CommandID) {
@@ -85,7 +101,13 @@ var codes = []struct {
 	{model.ErrInvalidAssignment, "INVALID_REPLICA_ASSIGNMENT"}, {model.ErrInvalidConfig, "INVALID_CONFIG"},
 	{model.ErrInvalidRequest, "INVALID_REQUEST"}, {model.ErrPolicyViolation, "POLICY_VIOLATION"},
 	{model.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION"}, {model.ErrUnknownTopicID, "UNKNOWN_TOPIC_ID"},
-	{model.ErrNotController, "NOT_CONTROLLER"},
+	{model.ErrNotController, "NOT_CONTROLLER"}, {model.ErrStaleBrokerEpoch, "STALE_BROKER_EPOCH"},
+	{model.ErrDuplicateBroker, "DUPLICATE_BROKER_REGISTRATION"}, {model.ErrInvalidRegistration, "INVALID_REGISTRATION"},
+	{model.ErrInconsistentClusterID, "INCONSISTENT_CLUSTER_ID"}, {model.ErrUnsupportedVersion, "UNSUPPORTED_VERSION"},
+	{model.ErrFencedLeaderEpoch, "FENCED_LEADER_EPOCH"}, {model.ErrInvalidUpdateVersion, "INVALID_UPDATE_VERSION"},
+	{model.ErrIneligibleReplica, "INELIGIBLE_REPLICA"}, {model.ErrNewLeaderElected, "NEW_LEADER_ELECTED"},
+	{model.ErrElectionNotNeeded, "ELECTION_NOT_NEEDED"}, {model.ErrPreferredLeaderNotAvailable, "PREFERRED_LEADER_NOT_AVAILABLE"},
+	{model.ErrEligibleLeadersNotAvailable, "ELIGIBLE_LEADERS_NOT_AVAILABLE"}, {model.ErrNoReassignment, "NO_REASSIGNMENT_IN_PROGRESS"},
 }
 
 func code(err error) string {
@@ -123,6 +145,7 @@ func newStory(t *testing.T, d *datadriven.TestData) *story {
 	cfg := DefaultConfig()
 	cluster := image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}
 	cfg.Strict = d.HasArg("strict")
+	cfg.RebalanceAbove = 40
 	d.MaybeScanArgs(t, "request-max", &cfg.RequestPartitionsMax)
 	d.MaybeScanArgs(t, "cluster-max", &cfg.ClusterPartitionsMax)
 	s := &story{host: newHost(t, cfg, cluster)}
@@ -148,6 +171,13 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	case "resign":
 		s.proposals = nil
 		return s.show(s.step(Resign{}))
+	case "pause": // of the controller
+		s.now = s.now.Add(duration(t, d, "for"))
+		return s.settle(t, s.step(Due{}))
+	case "wait":
+		return s.wait(t, d)
+	case "brokers":
+		return s.brokers()
 	case "topics":
 		return s.topics()
 	case "settings":
@@ -168,11 +198,67 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		if d.Cmd != "do" || len(words) == 0 {
 			d.Fatalf(t, "unknown command %s %q", d.Cmd, line)
 		}
+		if words[0] == "start" { // a broker, with its first heartbeat
+			id, _ := s.command(s.op(t, words))
+			s.settle(t, nil)
+			if err := s.answers[id].Err; err != nil {
+				return code(err)
+			}
+			words[0] = "beat"
+		}
 		id, got := s.command(s.op(t, words))
 		s.ops[id] = words[0]
 		answered = append(answered, got...)
 	}
 	return s.settle(t, answered)
+}
+
+// wait lets time go by, while some brokers send heartbeats every 200 ms.
+func (s *story) wait(t *testing.T, d *datadriven.TestData) string {
+	var beating string
+	d.MaybeScanArgs(t, "beating", &beating)
+	var answered []CommandID
+	for left := duration(t, d, "for"); left > 0; left -= 200 * time.Millisecond {
+		answered = append(answered, s.pass(min(left, 200*time.Millisecond))...)
+		for id := range strings.SplitSeq(beating, "+") {
+			if beating != "" {
+				id, _ := s.command(s.op(t, []string{"beat", "id=" + id}))
+				s.ops[id] = "beat"
+			}
+		}
+		s.settle(t, nil)
+	}
+	return s.settle(t, answered)
+}
+
+func duration(t *testing.T, d *datadriven.TestData, key string) time.Duration {
+	var text string
+	d.ScanArgs(t, key, &text)
+	n, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (s *story) brokers() string {
+	var b strings.Builder
+	for br := range s.img.Brokers() {
+		fmt.Fprintf(&b, "%d epoch=%d", br.ID, br.Epoch)
+		for _, is := range []struct {
+			yes  bool
+			name string
+		}{{br.Fenced, "fenced"}, {br.ShuttingDown, "shutting-down"}} {
+			if is.yes {
+				b.WriteString(" " + is.name)
+			}
+		}
+		for _, dir := range br.Offline {
+			fmt.Fprintf(&b, " offline=%d", dir[0])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 func (s *story) settle(t *testing.T, answered []CommandID) string {
@@ -200,6 +286,23 @@ func (s *story) show(answered []CommandID) string {
 			}
 		case a.ProducerIDs.Count != 0:
 			fmt.Fprintf(&b, " from %d, %d IDs", a.ProducerIDs.First, a.ProducerIDs.Count)
+		case a.ISR != nil:
+			for _, r := range a.ISR {
+				if r.Err != nil {
+					fmt.Fprintf(&b, "\n  %s", code(r.Err))
+					continue
+				}
+				fmt.Fprintf(&b, "\n  leader=%d leader-epoch=%d partition-epoch=%d isr=%v", r.Leader, r.LeaderEpoch, r.PartitionEpoch, r.ISR)
+			}
+		case a.Heartbeat != HeartbeatAnswer{}:
+			for _, is := range []struct {
+				yes  bool
+				name string
+			}{{a.Heartbeat.Fenced, "fenced"}, {a.Heartbeat.CaughtUp, "caught-up"}, {a.Heartbeat.ShuttingDown, "shutting-down"}, {a.Heartbeat.MayShutDown, "may-shut-down"}} {
+				if is.yes {
+					b.WriteString(" " + is.name)
+				}
+			}
 		case a.Epoch != 0:
 			fmt.Fprintf(&b, " epoch %d", a.Epoch)
 		default:
@@ -207,6 +310,14 @@ func (s *story) show(answered []CommandID) string {
 		}
 		b.WriteByte('\n')
 	}
+	for _, n := range s.notices {
+		level := "info"
+		if n.Warn {
+			level = "WARN"
+		}
+		fmt.Fprintf(&b, "%s broker=%d topic=%q partitions=%v: %s\n", level, n.Broker, n.Topic, n.Partitions, n.Text)
+	}
+	s.notices = nil
 	if len(s.proposals) > 0 {
 		fmt.Fprintf(&b, "in flight: %d\n", len(s.proposals))
 	}
@@ -224,8 +335,17 @@ func (s *story) topics() string {
 			s.img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
 		for n := range t.Partitions {
 			p := &t.Partitions[n]
-			fmt.Fprintf(&b, "  %d replicas=%v isr=%v leader=%d leader-epoch=%d partition-epoch=%d effective-min-isr=%d\n",
+			fmt.Fprintf(&b, "  %d replicas=%v isr=%v leader=%d leader-epoch=%d partition-epoch=%d effective-min-isr=%d",
 				n, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch, image.EffectiveMinISR(c.MinISR, len(p.Replicas), int(t.ReplicationFactorTarget)))
+			for _, of := range []struct {
+				name  string
+				nodes []model.NodeID
+			}{{"elr", p.ELR}, {"last-known-elr", p.LastKnownELR}, {"adding", p.Adding}, {"removing", p.Removing}} {
+				if len(of.nodes) > 0 {
+					fmt.Fprintf(&b, " %s=%v", of.name, of.nodes)
+				}
+			}
+			b.WriteByte('\n')
 		}
 	}
 	return b.String()
@@ -259,14 +379,27 @@ func (s *story) op(t *testing.T, words []string) Op {
 		return model.BrokerEpoch(number("epoch", 0))
 	}
 	switch words[0] {
-	case "register":
+	case "register", "start":
 		id := number("id", 0)
 		return RegisterBroker{Registration{
-			NodeID: model.NodeID(id), Incarnation: [16]byte{byte(number("life", 1))}, Rack: args["rack"],
-			Directories: []model.DirectoryID{{byte(number("dir", id+1))}},
+			ClusterID: model.ClusterID(cmp.Or(args["cluster"], "c")), NodeID: model.NodeID(id), Incarnation: [16]byte{byte(number("life", 1))}, Rack: args["rack"],
+			Directories: dirs(cmp.Or(args["dir"], strconv.Itoa(id+1))), MayHaveLost: dirs(args["lost"]), FeatureLevelMin: int16(number("feature-min", 1)), FeatureLevelMax: 1,
 		}}
-	case "fence", "unfence":
-		return FenceBroker{ID: model.NodeID(number("id", 0)), Epoch: epoch(), Fenced: words[0] == "fence"}
+	case "beat":
+		return Heartbeat{
+			Broker: model.NodeID(number("id", 0)), Epoch: epoch(), Offset: int64(number("offset", int(s.img.Offset))),
+			WantFence: args["fence"] != "", WantShutdown: args["shutdown"] != "", Offline: dirs(args["offline"]),
+		}
+	case "alter-isr":
+		return s.alterISR(t, model.NodeID(number("id", 0)), epoch(), list)
+	case "elect":
+		op := ElectLeaders{Unclean: args["unclean"] != ""}
+		for _, w := range list {
+			op.Partitions = append(op.Partitions, s.partition(t, w))
+		}
+		return op
+	case "fence":
+		return FenceBroker{ID: model.NodeID(number("id", 0)), Epoch: epoch()}
 	case "unregister":
 		return UnregisterBroker{ID: model.NodeID(number("id", 0)), Epoch: epoch()}
 	case "create":
@@ -314,6 +447,71 @@ func (s *story) op(t *testing.T, words []string) Op {
 	}
 	t.Fatalf("unknown operation %v", words)
 	return nil
+}
+
+// partition reads t/0.
+func (s *story) partition(t *testing.T, w string) model.Partition {
+	name, index, _ := strings.Cut(w, "/")
+	n, err := strconv.Atoi(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic, ok := s.img.TopicByName(name)
+	if !ok {
+		return model.Partition{Topic: model.TopicID{9}, Index: int32(n)}
+	}
+	return model.Partition{Topic: topic.ID, Index: int32(n)}
+}
+
+// alterISR reads t/0:1,2,3 with le+1 or pe-1 after it where the epochs are not the
+// current ones, and 2@7 for a member in another life.
+func (s *story) alterISR(t *testing.T, id model.NodeID, epoch model.BrokerEpoch, list []string) Op {
+	op := AlterISR{Broker: id, BrokerEpoch: epoch}
+	for _, w := range list {
+		if d, ok := strings.CutPrefix(w, "le"); ok {
+			n, _ := strconv.Atoi(d)
+			op.Changes[len(op.Changes)-1].LeaderEpoch += model.LeaderEpoch(n)
+			continue
+		}
+		if d, ok := strings.CutPrefix(w, "pe"); ok {
+			n, _ := strconv.Atoi(d)
+			op.Changes[len(op.Changes)-1].PartitionEpoch += model.PartitionEpoch(n)
+			continue
+		}
+		at, members, _ := strings.Cut(w, ":")
+		c := model.ISRChange{Partition: s.partition(t, at)}
+		if p, _, ok := s.img.Partition(c.Partition); ok {
+			c.LeaderEpoch, c.PartitionEpoch = p.LeaderEpoch, p.PartitionEpoch
+		}
+		for m := range strings.SplitSeq(members, ",") {
+			node, life, stale := strings.Cut(m, "@")
+			n, err := strconv.Atoi(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			member := model.Member{Node: model.NodeID(n)}
+			if b, ok := s.img.Broker(member.Node); ok {
+				member.Epoch = b.Epoch
+			}
+			if stale {
+				e, _ := strconv.Atoi(life)
+				member.Epoch = model.BrokerEpoch(e)
+			}
+			c.ISR = append(c.ISR, member)
+		}
+		op.Changes = append(op.Changes, c)
+	}
+	return op
+}
+
+// dirs reads 1+2 as directories.
+func dirs(s string) []model.DirectoryID {
+	var out []model.DirectoryID
+	for _, w := range strings.FieldsFunc(s, func(r rune) bool { return r == '+' }) {
+		n, _ := strconv.Atoi(w)
+		out = append(out, model.DirectoryID{byte(n)})
+	}
+	return out
 }
 
 // assignment reads 1,2/2,3 as the replicas of partitions 0 and 1; 7:1,2 says the
@@ -439,8 +637,8 @@ func checkSound(t *rapid.T, img *image.Image) {
 			switch {
 			case len(distinct) != len(p.Replicas):
 				t.Fatalf("%s-%d: replicas %v", topic.Name, n, p.Replicas)
-			case len(p.ISR) == 0:
-				t.Fatalf("%s-%d: no in-sync replica is known", topic.Name, n)
+			case len(p.ISR) == 0 && (p.Leader != model.NoNode || len(p.ELR) == 0 && len(p.LastKnownELR) == 0):
+				t.Fatalf("%s-%d: no in-sync replica is known: %+v", topic.Name, n, p)
 			case p.Leader != model.NoNode && !slices.Contains(p.ISR, p.Leader):
 				t.Fatalf("%s-%d: leader %d is not in sync: %v", topic.Name, n, p.Leader, p.ISR)
 			case p.LeaderEpoch > model.LeaderEpoch(p.PartitionEpoch):
@@ -488,9 +686,13 @@ func anyOp(img *image.Image) *rapid.Generator[Op] {
 				Ops: []model.ConfigOp{{Key: rapid.SampledFrom([]string{"retention.ms", "cleanup.policy", uncleanKey}).Draw(t, "key"), Kind: model.ConfigOpKind(rapid.IntRange(0, 4).Draw(t, "kind")), Value: &v}},
 			}}}
 		case 6, 7:
-			return RegisterBroker{Registration{NodeID: id, Incarnation: [16]byte{rapid.Byte().Draw(t, "life")}, Directories: []model.DirectoryID{{byte(id) + 1}}}}
-		case 8, 9:
-			return FenceBroker{ID: id, Epoch: epoch, Fenced: rapid.Bool().Draw(t, "fenced")}
+			return RegisterBroker{Registration{
+				ClusterID: "c", FeatureLevelMax: 1, NodeID: id, Incarnation: [16]byte{rapid.Byte().Draw(t, "life")}, Directories: []model.DirectoryID{{byte(id) + 1}},
+			}}
+		case 8:
+			return FenceBroker{ID: id, Epoch: epoch}
+		case 9:
+			return Heartbeat{Broker: id, Epoch: epoch, Offset: img.Offset, WantShutdown: rapid.IntRange(0, 5).Draw(t, "shut down") == 0}
 		case 10:
 			return UnregisterBroker{ID: id, Epoch: epoch}
 		default:

@@ -10,7 +10,7 @@ import (
 )
 
 // placer spreads replicas: over racks first, then over brokers, round robin from
-// a random start. Brokers that are fenced come last, and never first in an
+// a random start. Brokers that are fenced or shut down come last, and never first in an
 // assignment.
 type placer struct {
 	order  []seat // unfenced brokers, racks interleaved
@@ -32,7 +32,7 @@ func newPlacer(img *image.Image, rand *rand.Rand) *placer {
 	var names []string
 	for b := range img.Brokers() {
 		s := seat{b.ID, b.Rack}
-		if b.Fenced {
+		if b.Fenced || b.ShuttingDown {
 			p.fenced = append(p.fenced, s)
 			continue
 		}

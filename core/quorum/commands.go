@@ -183,17 +183,37 @@ func (n *Node) AllocateProducerIDs(ctx context.Context) (model.ProducerIDBlock, 
 	return a.ProducerIDs, err
 }
 
-// RegisterBroker lets a broker serve, and returns the epoch of its registration.
-// Asked twice with the same incarnation, it gives the same epoch.
+// RegisterBroker makes a broker known, and returns the epoch of its registration. It is
+// fenced until a heartbeat that has caught up with it. Asked twice with the same
+// incarnation, it gives the same epoch.
 func (n *Node) RegisterBroker(ctx context.Context, r Registration) (model.BrokerEpoch, error) {
 	a, err := n.do(ctx, controller.RegisterBroker{Registration: r})
 	return a.Epoch, err
 }
 
-// FenceBroker takes leadership and ISR membership from a broker, or lets it
-// serve again.
-func (n *Node) FenceBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch, fenced bool) error {
-	_, err := n.do(ctx, controller.FenceBroker{ID: id, Epoch: epoch, Fenced: fenced})
+// Heartbeat says that a broker is there, and returns what it may do.
+func (n *Node) Heartbeat(ctx context.Context, beat controller.Heartbeat) (controller.HeartbeatAnswer, error) {
+	a, err := n.do(ctx, beat)
+	return a.Heartbeat, err
+}
+
+// AlterISR asks for other ISRs of partitions that a broker leads: see the results.
+func (n *Node) AlterISR(ctx context.Context, op controller.AlterISR) ([]model.ISRResult, error) {
+	a, err := n.do(ctx, op)
+	return a.ISR, err
+}
+
+// ElectLeaders has partitions led by their preferred replicas, or by any, each on its
+// own: see the errors.
+func (n *Node) ElectLeaders(ctx context.Context, partitions []model.Partition, unclean bool) ([]error, error) {
+	a, err := n.do(ctx, controller.ElectLeaders{Partitions: partitions, Unclean: unclean})
+	return a.Errs, err
+}
+
+// FenceBroker takes leadership and ISR membership from a broker, until its next
+// heartbeat.
+func (n *Node) FenceBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch) error {
+	_, err := n.do(ctx, controller.FenceBroker{ID: id, Epoch: epoch})
 	return err
 }
 

@@ -57,6 +57,10 @@ func (c Config) withDefaults() Config {
 	set(&c.Controller.RequestPartitionsMax, defaults.RequestPartitionsMax)
 	set(&c.Controller.ClusterPartitionsMax, defaults.ClusterPartitionsMax)
 	set(&c.Controller.ProducerIDBlock, defaults.ProducerIDBlock)
+	set(&c.Controller.BrokerLease, defaults.BrokerLease)
+	set(&c.Controller.ShutdownMax, defaults.ShutdownMax)
+	set(&c.Controller.RebalanceEvery, defaults.RebalanceEvery)
+	set(&c.Controller.RebalanceAbove, defaults.RebalanceAbove)
 	return c
 }
 

@@ -17,11 +17,14 @@ import (
 )
 
 func testConfig(t *testing.T) Config {
-	return Config{Dir: t.TempDir(), NodeID: 1, Bootstrap: true, LockTimeout: 20 * time.Millisecond, Reserve: 16 << 10}
+	return Config{
+		Dir: t.TempDir(), NodeID: 1, Bootstrap: true, LockTimeout: 20 * time.Millisecond, Reserve: 16 << 10,
+		Controller: controller.Config{BrokerLease: time.Hour}, // nobody sends heartbeats
+	}
 }
 
 var testRegistration = Registration{
-	NodeID: 1, Incarnation: [16]byte{1}, Rack: "a",
+	NodeID: 1, FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel, Incarnation: [16]byte{1}, Rack: "a",
 	Listeners:   map[string]image.Endpoint{"PLAINTEXT": {Host: "localhost", Port: 9092}},
 	Directories: []model.DirectoryID{{1}},
 }
@@ -69,11 +72,22 @@ func createTopic(t *testing.T, n *Node, name string) model.TopicResult {
 	return rs[0]
 }
 
+// register registers a broker, and has it unfenced.
 func register(t *testing.T, n *Node) model.BrokerEpoch {
 	t.Helper()
-	epoch, err := n.RegisterBroker(soon(t), testRegistration)
+	return registerAs(t, n, testRegistration)
+}
+
+func registerAs(t *testing.T, n *Node, r Registration) model.BrokerEpoch {
+	t.Helper()
+	r.ClusterID = n.Identity().ClusterID
+	epoch, err := n.RegisterBroker(soon(t), r)
 	if err != nil {
 		t.Fatal(err)
+	}
+	answer, err := n.Heartbeat(soon(t), controller.Heartbeat{Broker: r.NodeID, Epoch: epoch, Offset: n.Image().Offset})
+	if err != nil || answer.Fenced || !answer.CaughtUp {
+		t.Fatalf("the first heartbeat: %+v, %v", answer, err)
 	}
 	return epoch
 }
@@ -155,10 +169,15 @@ func TestRegisterAgain(t *testing.T) {
 		t.Errorf("the same incarnation: epoch %d became %d", first, again)
 	}
 	r := testRegistration
-	r.Incarnation = [16]byte{2}
-	second, err := n.RegisterBroker(soon(t), r)
-	if err != nil || second <= first {
-		t.Errorf("another incarnation: epoch %d after %d: %v", second, first, err)
+	r.ClusterID, r.Incarnation = n.Identity().ClusterID, [16]byte{2}
+	if _, err := n.RegisterBroker(soon(t), r); !errors.Is(err, model.ErrDuplicateBroker) {
+		t.Errorf("another incarnation, while the first was heard: %v", err)
+	}
+	if err := n.FenceBroker(soon(t), 1, first); err != nil {
+		t.Fatal(err)
+	}
+	if second := registerAs(t, n, r); second <= first {
+		t.Errorf("another incarnation: epoch %d after %d", second, first)
 	}
 	p, _, _ := n.Image().Partition(model.Partition{Topic: topic.ID})
 	if p.Leader != 1 || p.LeaderEpoch == 0 {

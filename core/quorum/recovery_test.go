@@ -260,7 +260,7 @@ func TestGoldenDatabase(t *testing.T) {
 func TestDiskFails(t *testing.T) {
 	n := open(t, testConfig(t))
 	n.OnImage(func(img *image.Image) {
-		if img.BrokerCount() == 1 {
+		if b, ok := img.Broker(1); ok && !b.Fenced {
 			if err := onDisk(n).db.Close(); err != nil {
 				t.Error(err)
 			}
