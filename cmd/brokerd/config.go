@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brokerd/brokerd/configs"
+	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
 )
 
@@ -109,8 +110,8 @@ type runOptions struct {
 	set  []string
 	// overrides are the command's own flags.
 	overrides []config.Override
-	// greet tells a newcomer what to try.
-	greet bool
+	// ready is called when clients are served; or nil.
+	ready func(*broker.Broker, config.Loaded) error
 }
 
 func (o *runOptions) flags(cmd *cobra.Command) {

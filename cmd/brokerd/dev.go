@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/brokerd/brokerd/cmd/brokerd/internal/processes"
+	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/config"
 )
 
@@ -20,6 +22,7 @@ func newDev(c *console) *cobra.Command {
 		port      int
 		flush     string
 		adminPort int
+		brokers   int
 	)
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -33,6 +36,22 @@ again, it goes on where it was. To begin anew, remove the directory.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
+			if brokers < 1 && flags.Changed("brokers") || brokers > processes.Max {
+				return usagef(cmd, "--brokers %d: there can be 1 to %d", brokers, processes.Max)
+			}
+			at := devData(cmd, data)
+			state, count, err := devBrokers(at, brokers)
+			if err != nil {
+				return err
+			}
+			if count > 1 {
+				set := opts.set
+				if flags.Changed("flush") {
+					set = append(set, "flush="+flush)
+				}
+				d := devCluster{data: at, port: port, adminPort: adminPort, set: set, state: state}
+				return d.run(cmd.Context(), c, count)
+			}
 			if flags.Changed("data") {
 				opts.override("--data", "data", data)
 			}
@@ -48,7 +67,10 @@ again, it goes on where it was. To begin anew, remove the directory.`,
 			if os.Getenv(rebalanceDelayVariable) == "" {
 				opts.override("dev", "group.initial.rebalance.delay.ms", "0") // nobody who tries things out wants to wait
 			}
-			opts.greet = true
+			opts.ready = func(b *broker.Broker, loaded config.Loaded) error {
+				_, err := fmt.Fprint(c.out, greeting(b.Addresses()[0], loaded.Data, b.AdminAddress()))
+				return err
+			}
 			return runBroker(cmd.Context(), c, opts)
 		},
 	}
@@ -58,6 +80,13 @@ again, it goes on where it was. To begin anew, remove the directory.`,
 	f.StringVar(&flush, "flush", string(config.FlushReplicated), "what an acknowledgement waits for: replicated, always or interval")
 	f.IntVar(&adminPort, "admin-port", 0, "port of metrics, health and status; 0: one that is free")
 	f.StringArrayVar(&opts.set, "set", nil, "any other setting, as name=value (repeatable)")
+	f.IntVar(&brokers, "brokers", 0, "how many brokers, each a process of its own, with ports from --port on")
+	f.Lookup("brokers").Hidden = true
+	cmd.AddCommand(newDevServe(c), newDevStatus(c),
+		newDevAsk(c, processes.Kill, "Kill one of several brokers", "Ends the process of a broker at once, as kill -9 does."),
+		newDevAsk(c, processes.Pause, "Pause one of several brokers", "Stops the process of a broker where it is (SIGSTOP), as a machine that hangs does."),
+		newDevAsk(c, processes.Resume, "Let a paused broker go on", "Lets the process of a paused broker go on (SIGCONT)."),
+		newDevAsk(c, processes.Restart, "Start one of several brokers again", "Stops a broker as SIGTERM does, if it runs, and starts it again. It returns when the\nbroker is ready."))
 	return cmd
 }
 

@@ -64,9 +64,8 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 		case <-ran:
 			return nil
 		}
-		if opts.greet {
-			_, err := fmt.Fprint(c.out, greeting(b.Addresses()[0], loaded.Data, b.AdminAddress()))
-			return err
+		if opts.ready != nil {
+			return opts.ready(b, loaded)
 		}
 		return nil
 	})

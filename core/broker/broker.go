@@ -136,13 +136,13 @@ func (b *Broker) AdminAddress() string {
 // Run starts the broker, serves until ctx ends or a part fails, and stops it.
 // The end of ctx is no error. Errors are sentences for an operator.
 func (b *Broker) Run(ctx context.Context) error {
-	held, err := lockDirectory(b.cfg.Data)
+	held, err := LockDirectory(b.cfg.Data)
 	if err != nil {
 		return err
 	}
 	err = b.run(ctx)
 	b.metrics.Broker().Ready(false)
-	return errors.Join(err, held.release())
+	return errors.Join(err, held.Release())
 }
 
 func (b *Broker) run(ctx context.Context) error {

@@ -21,12 +21,13 @@ const (
 	dataDirMode = 0o750
 )
 
-// lock holds a data directory for this process. The kernel lets it go when the
+// Lock holds a data directory for this process. The kernel lets it go when the
 // process dies.
-type lock struct{ file *os.File }
+type Lock struct{ file *os.File }
 
-// lockDirectory makes the directory, if need be, and takes hold of it.
-func lockDirectory(dir string) (*lock, error) {
+// LockDirectory makes the directory, if need be, and takes hold of it, as a broker does
+// with its own. ErrLocked: another process has it.
+func LockDirectory(dir string) (*Lock, error) {
 	if err := os.MkdirAll(dir, dataDirMode); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -49,11 +50,11 @@ func lockDirectory(dir string) (*lock, error) {
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	return &lock{f}, nil
+	return &Lock{f}, nil
 }
 
-// release lets another process have the directory.
-func (l *lock) release() error {
+// Release lets another process have the directory.
+func (l *Lock) Release() error {
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("unlock the data directory: %w", err)
 	}
