@@ -82,4 +82,6 @@ var (
 	ErrReassignmentInProgress      = errors.New("reassignment in progress")
 	ErrBrokerIDNotRegistered       = errors.New("broker ID not registered")
 	ErrInvalidRegistration         = errors.New("invalid broker registration")
+	ErrDuplicateVoter              = errors.New("duplicate voter")
+	ErrVoterNotFound               = errors.New("voter not found")
 )

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-
-	"go.etcd.io/raft/v3"
+	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/loop"
@@ -15,10 +14,18 @@ import (
 
 // request is a command on its way to the loop.
 type request struct {
-	op controller.Op
+	op     controller.Op
+	member *memberChange // or a change of one member
 	// reply is called once, on the loop, and must not block.
 	reply func(controller.Answer)
 	gone  <-chan struct{} // closed when the caller no longer waits; nil: he does
+
+	// remote: another node asks, which finds who leads by itself: refuse, instead of reply,
+	// tells it that nothing was done here. removed tells it that it is no member.
+	remote  bool
+	refuse  func()
+	removed func()
+	expires time.Time // of remote: it waits no longer
 }
 
 // Start has the active controller decide op, without waiting: done is called once with
@@ -34,9 +41,14 @@ func (n *Node) Start(op controller.Op, gone <-chan struct{}, done func(controlle
 // do has the active controller decide op, and waits until that is committed and
 // in this node's image. When ctx ends first, the change may still happen.
 func (n *Node) do(ctx context.Context, op controller.Op) (controller.Answer, error) {
+	return n.wait(ctx, &request{op: op})
+}
+
+// wait gives a request to the loop, and waits for the answer.
+func (n *Node) wait(ctx context.Context, r *request) (controller.Answer, error) {
 	// There is room for the answer, so that the loop never waits for the caller.
 	reply := make(chan controller.Answer, 1)
-	r := &request{op: op, reply: func(a controller.Answer) { reply <- a }, gone: ctx.Done()}
+	r.reply, r.gone = func(a controller.Answer) { reply <- a }, ctx.Done()
 	switch err := n.loop.Post(ctx, Input{request: r}); {
 	case errors.Is(err, loop.ErrClosed):
 		<-n.stopped
@@ -73,28 +85,73 @@ func (e *stoppedError) Unwrap() error { return e.failure }
 
 func (e *stoppedError) Is(target error) bool { return target == model.ErrNotController }
 
-// accept gives a request to the machine, or keeps it while there is no leader
-// that could be asked instead.
+// accept gives a request to the machine or to who leads instead, or keeps it while nobody
+// is known to.
 func (n *Node) accept(r *request) {
-	select {
-	case <-r.gone:
+	if n.abandoned(r) {
 		return
-	default:
 	}
-	refused := n.refusal(r.op)
+	to, elsewhere := n.leader()
 	switch {
+	case n.ended && r.remote:
+		r.refuse()
 	case n.ended:
 		r.reply(controller.Answer{Err: &stoppedError{n.failure}})
-	case n.leading.Load() && refused != nil:
-		r.reply(controller.Answer{Err: refused})
+	case n.leading.Load() && n.stopping:
+		n.hold(r)
+	case n.leading.Load() && r.member != nil:
+		n.decideMember(r)
 	case n.leading.Load():
-		n.nextID++
-		n.replies[n.nextID] = r
-		n.step(controller.Command{ID: n.nextID, Op: r.op})
-	case (n.elected || n.raft.BasicStatus().Lead == raft.None) && len(n.held) < heldRequests:
+		n.command(r)
+	case n.elected:
+		n.hold(r)
+	case r.remote:
+		r.refuse()
+	case elsewhere && len(n.forwarded)+len(n.awaiting) < heldRequests:
+		n.forward(to, r)
+	default:
+		n.hold(r)
+	}
+}
+
+// abandoned says whether nobody waits for the answer.
+func (n *Node) abandoned(r *request) bool {
+	select {
+	case <-r.gone:
+		return true
+	default:
+		return r.remote && !n.now.Before(r.expires)
+	}
+}
+
+func (n *Node) command(r *request) {
+	if err := n.refusal(r.op); err != nil {
+		r.reply(controller.Answer{Err: err})
+		return
+	}
+	n.nextID++
+	n.replies[n.nextID] = r
+	n.step(controller.Command{ID: n.nextID, Op: r.op})
+}
+
+// hold keeps a request until somebody leads, or its turn has come.
+func (n *Node) hold(r *request) {
+	switch {
+	case len(n.held) < heldRequests:
 		n.held = append(n.held, r)
+	case r.remote:
+		r.refuse()
 	default:
 		r.reply(controller.Answer{Err: model.ErrNotController})
+	}
+}
+
+// acceptHeld tries again what was kept.
+func (n *Node) acceptHeld() {
+	held := n.held
+	n.held = nil
+	for _, r := range held {
+		n.accept(r)
 	}
 }
 
@@ -135,9 +192,15 @@ func (n *Node) tell(notice controller.Notice) {
 // chain, of which one is missing.
 func (n *Node) proposalDropped(err error) {
 	n.log.Warn("a change of the metadata was not accepted", "err", err)
+	n.leadAnew()
+}
+
+// leadAnew has the machine decide nothing before all that was proposed is applied.
+func (n *Node) leadAnew() {
 	n.leading.Store(false)
 	n.session = session{}
 	n.leadFrom = unsettled
+	n.abandonChange()
 	n.step(controller.Resign{})
 }
 
@@ -150,6 +213,12 @@ func (n *Node) release() {
 		}
 	}
 	n.answered = n.answered[:0]
+	done := n.changesDone
+	n.changesDone = nil
+	for _, r := range done {
+		r.reply(controller.Answer{})
+	}
+	n.releaseAwaited()
 }
 
 // CreateTopics makes topics, each on its own: see the results. It returns when

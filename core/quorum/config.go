@@ -34,6 +34,20 @@ type Config struct {
 	// Controller bounds commands; its zero value is controller.DefaultConfig.
 	Controller controller.Config
 
+	// Endpoint is where other members reach this node; "" where there are none.
+	Endpoint string
+	// Seeds are the endpoints of nodes that may know the cluster, this one's among them
+	// or not.
+	Seeds []string
+	// Verdict is what a Finder has found, for a directory where nothing is and a node with
+	// other seeds.
+	Verdict Verdict
+	// VotersTarget is how many voters the cluster makes by itself; 0: 3. Only odd numbers
+	// make sense, and are reached.
+	VotersTarget int
+	// NeverVote keeps this node from becoming a voter by itself.
+	NeverVote bool
+
 	Tick            time.Duration // 0: 100 ms
 	ElectionTicks   int           // 0: 10
 	SnapshotEntries int           // entries between two snapshots; 0: 10,000
@@ -47,6 +61,7 @@ func (c Config) withDefaults() Config {
 	set(&c.ReplicationFactorTarget, 3)
 	set(&c.MinISRTarget, 2)
 	set(&c.FeatureLevel, image.FeatureLevel)
+	set(&c.VotersTarget, 3)
 	set(&c.Tick, 100*time.Millisecond)
 	set(&c.ElectionTicks, 10)
 	set(&c.SnapshotEntries, 10_000)
@@ -85,6 +100,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("target of min ISR is %d: it must be at least 1", c.MinISRTarget)
 	case c.FeatureLevel < 1 || c.FeatureLevel > image.FeatureLevel:
 		return fmt.Errorf("feature level is %d: this release knows levels 1 to %d", c.FeatureLevel, image.FeatureLevel)
+	case c.VotersTarget < 1:
+		return fmt.Errorf("target of voters is %d: it must be at least 1", c.VotersTarget)
+	case len(c.Endpoint) > textBytesMax:
+		return fmt.Errorf("endpoint has %d bytes: it must have at most %d", len(c.Endpoint), textBytesMax)
 	case c.Tick < 0 || c.ElectionTicks < 2 || c.SnapshotEntries < 1 || c.LockTimeout < 0 || c.Reserve < 0:
 		return errors.New("tick, election ticks (at least 2), snapshot entries, lock timeout and reserve must be above 0")
 	}
@@ -98,6 +117,8 @@ type Deps struct {
 	// Rand gives IDs and seeds; nil: crypto/rand. It must not be guessable.
 	Rand io.Reader
 	Disk Disk // nil: quorum.db in Config.Dir
+	// Peers reach other nodes; nil: there are none to reach.
+	Peers Peers
 }
 
 // Identity is what the quorum's directory says of itself. It never changes.
@@ -116,4 +137,6 @@ var (
 	ErrInUse     = errors.New("the quorum's directory is in use")
 	ErrForeign   = errors.New("the quorum's directory is another's")
 	ErrDamaged   = errors.New("the quorum's database is damaged")
+	// ErrRemoved ends Run.
+	ErrRemoved = errors.New("this node is no member of the quorum any more")
 )

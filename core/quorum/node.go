@@ -40,6 +40,7 @@ const (
 // except where one says otherwise.
 type Node struct {
 	cfg      Config
+	deps     Deps
 	log      *slog.Logger
 	clock    loop.Clock
 	rand     io.Reader
@@ -50,10 +51,18 @@ type Node struct {
 	image   atomic.Pointer[image.Image]
 	reached atomic.Pointer[reached]
 	leading atomic.Bool
+	// leads is the node ID of who leads; views how far the members are, for Status.
+	leads   atomic.Int32
+	views   atomic.Pointer[[]view]
 	stopped chan struct{}
 	failure error // of Run, once stopped is closed
 	running atomic.Bool
 	onImage []func(*image.Image)
+
+	// What waits for the loop of what others have sent.
+	receiving      atomic.Int64
+	receivingBytes atomic.Int64
+	questions      atomic.Int64
 
 	// What follows belongs to the loop.
 	store    *store
@@ -86,6 +95,27 @@ type Node struct {
 	replies  map[controller.CommandID]*request
 	nextID   controller.CommandID
 	answered []controller.Response // to send once the image is published
+
+	peers     map[uint64]*peer // by their names in Raft
+	strangers []model.ClusterID
+	applying  bool
+	latest    *raftpb.Snapshot // for members that are far behind
+
+	// What is asked of others, and what was forwarded to who leads.
+	nextAsk   uint64
+	asking    map[uint64]func(answer, error)
+	forwarded []*request
+	awaiting  []awaited
+	announce  announce
+
+	// Changes of the membership, where this node leads.
+	nextChange  controller.ProposalID
+	change      *changing
+	changesDone []*request
+	// caughtMark is what was committed a tick ago.
+	caughtMark uint64
+	// handing is when a hand-over was begun, before the end.
+	handing time.Time
 }
 
 // Open opens the quorum's directory, or creates a cluster in it where there is
@@ -97,8 +127,9 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}
 	n := &Node{
-		cfg: cfg.withDefaults(), log: deps.Logger, clock: deps.Clock, rand: deps.Rand,
+		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, clock: deps.Clock, rand: deps.Rand,
 		stopped: make(chan struct{}), replies: map[controller.CommandID]*request{},
+		peers: map[uint64]*peer{}, asking: map[uint64]func(answer, error){},
 	}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -109,6 +140,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 	if n.rand == nil {
 		n.rand = rand.Reader
 	}
+	n.leads.Store(int32(model.NoNode))
 	n.loop = loop.New[Input](n, n.clock, requestsQueued)
 	disk := deps.Disk
 	if disk == nil {
@@ -133,18 +165,37 @@ func (n *Node) load(disk Disk) (*Stored, error) {
 	if stored != nil || err != nil {
 		return stored, err
 	}
-	if !n.cfg.Bootstrap {
-		return nil, fmt.Errorf("%s holds no cluster: to create one here, set cluster.bootstrap to true on this one node: %w", n.cfg.Dir, ErrNoCluster)
+	var first *Stored
+	switch v := n.cfg.Verdict; {
+	case v.Join != "":
+		first, err = n.joiningState(v.Join)
+	case n.cfg.Bootstrap && (v.Create || len(n.cfg.others()) == 0):
+		first, err = n.firstState()
+	case n.cfg.Bootstrap:
+		err = fmt.Errorf("%s holds no cluster, and the other seeds were not asked whether there is one: %w", n.cfg.Dir, ErrNoCluster)
+	default:
+		err = fmt.Errorf("%s holds no cluster: to create one here, set cluster.bootstrap to true on this one node: %w", n.cfg.Dir, ErrNoCluster)
 	}
-	first, err := n.firstState()
 	if err != nil {
 		return nil, err
 	}
 	if err := disk.Create(first); err != nil {
 		return nil, err
 	}
-	n.log.Info("created a cluster", "cluster", string(first.Identity.ClusterID), "broker", n.cfg.NodeID)
+	if first.Snapshot != nil {
+		n.log.Info("created a cluster", "cluster", string(first.Identity.ClusterID), "broker", n.cfg.NodeID)
+	}
 	return disk.Load()
+}
+
+// joiningState is a directory without a log, which comes from who leads. Its ID is new, so
+// that nobody takes it for one that was lost: it has no vote that it could cast twice.
+func (n *Node) joiningState(cluster model.ClusterID) (*Stored, error) {
+	dir, err := n.newDirectory()
+	if err != nil {
+		return nil, err
+	}
+	return &Stored{Identity: Identity{ClusterID: cluster, NodeID: n.cfg.NodeID, DirectoryID: dir}, Hard: &raftpb.HardState{}}, nil
 }
 
 // firstState is a log whose first snapshot, at index 1, names the cluster and
@@ -160,6 +211,7 @@ func (n *Node) firstState() (*Stored, error) {
 			return nil, err
 		}
 	}
+	member := image.MemberRecord{Directory: dir, Node: n.cfg.NodeID, Endpoint: n.cfg.Endpoint, MayVote: !n.cfg.NeverVote}
 	record := &image.ClusterRecord{Cluster: image.Cluster{
 		ID: id, FeatureLevel: n.cfg.FeatureLevel,
 		ReplicationFactorTarget: n.cfg.ReplicationFactorTarget, MinISRTarget: n.cfg.MinISRTarget,
@@ -168,7 +220,7 @@ func (n *Node) firstState() (*Stored, error) {
 		Identity: Identity{ClusterID: id, NodeID: n.cfg.NodeID, DirectoryID: dir},
 		Hard:     &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},
 		Snapshot: &raftpb.Snapshot{
-			Data: encodeEntry(session{}, 0, []image.Record{record}),
+			Data: encodeEntry(session{}, 0, []image.Record{record, &member}),
 			Metadata: &raftpb.SnapshotMetadata{
 				Index: proto.Uint64(1), Term: proto.Uint64(1),
 				ConfState: &raftpb.ConfState{Voters: []uint64{raftID(dir)}},
@@ -226,7 +278,7 @@ func (n *Node) restore() error {
 	if err := n.replayStored(); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(n.cfg.Dir, databaseName), err)
 	}
-	if c := n.Image().Cluster; c.ReplicationFactorTarget != n.cfg.ReplicationFactorTarget || c.MinISRTarget != n.cfg.MinISRTarget {
+	if c := n.Image().Cluster; c.ID != "" && (c.ReplicationFactorTarget != n.cfg.ReplicationFactorTarget || c.MinISRTarget != n.cfg.MinISRTarget) {
 		n.log.Warn("the targets of replication were fixed when the cluster was created; this node's configuration has others, which have no effect",
 			"broker", n.cfg.NodeID, "replicas", c.ReplicationFactorTarget, "min_isr", c.MinISRTarget,
 			"configured_replicas", n.cfg.ReplicationFactorTarget, "configured_min_isr", n.cfg.MinISRTarget)
@@ -239,18 +291,13 @@ func (n *Node) replayStored() error {
 	if err != nil {
 		return err
 	}
+	img := &image.Image{}
 	n.snapped = snap.GetMetadata().GetIndex()
 	n.applied, n.conf = n.snapped, snap.GetMetadata().GetConfState()
-	_, _, records, err := decodeEntry(snap.GetData())
-	if err != nil {
-		return fmt.Errorf("snapshot %d: %w", n.snapped, err)
-	}
-	img, err := replay(&image.Image{}, n.snapped, records)
-	if err != nil {
-		return fmt.Errorf("snapshot %d: %w", n.snapped, err)
-	}
-	if img.Cluster.ID != n.identity.ClusterID {
-		return fmt.Errorf("snapshot %d is of cluster %q, the directory of cluster %q: %w", n.snapped, img.Cluster.ID, n.identity.ClusterID, ErrDamaged)
+	if n.snapped > 0 {
+		if img, err = n.decodeSnapshot(snap); err != nil {
+			return err
+		}
 	}
 	n.image.Store(img)
 	first, commit := n.snapped+1, n.store.hard.GetCommit()
@@ -287,9 +334,9 @@ func (n *Node) newRaft() error {
 	}
 	n.raft, err = raft.NewRawNode(&raft.Config{
 		ID: n.raftID, ElectionTick: n.cfg.ElectionTicks, HeartbeatTick: heartbeatTicks,
-		Storage: n.store.mem, Applied: n.applied,
+		Storage: raftStorage{n.store.mem, n}, Applied: n.applied,
 		MaxSizePerMsg: messageBytesMax, MaxInflightMsgs: messagesInFlight,
-		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true,
+		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		Logger: raftLogger{n.log},
 	})
 	if err != nil {

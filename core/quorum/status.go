@@ -2,6 +2,10 @@ package quorum
 
 import (
 	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -11,6 +15,17 @@ type reached struct {
 	term uint64
 	end  uint64 // of the last entry that is saved
 	high uint64 // of the last entry that is committed
+}
+
+// view is how far a member is, as the leader knows it.
+type view struct {
+	id     model.NodeID
+	dir    model.DirectoryID
+	own    bool
+	voter  bool
+	match  uint64
+	heard  time.Time // zero: not in this leader's life
+	caught time.Time // when it had all that was committed; zero: never
 }
 
 // noteReached shows Status what is saved and committed now.
@@ -26,18 +41,63 @@ func (n *Node) noteReached() error {
 	return nil
 }
 
+// view shows Status how far the members are.
+func (n *Node) view() {
+	if !n.leading.Load() {
+		n.views.Store(nil)
+		return
+	}
+	before := map[model.DirectoryID]time.Time{}
+	if old := n.views.Load(); old != nil {
+		for _, v := range *old {
+			before[v.dir] = v.caught
+		}
+	}
+	var views []view
+	n.raft.WithProgress(func(id uint64, t raft.ProgressType, pr tracker.Progress) {
+		v := view{id: n.nodeOf(id), own: id == n.raftID, voter: t == raft.ProgressTypePeer, match: pr.Match}
+		if m := n.member(id); m != nil {
+			v.dir = m.Directory
+		}
+		v.caught = before[v.dir]
+		if p := n.peers[id]; p != nil {
+			v.heard = p.heard
+			if n.caughtUp(&pr) {
+				v.caught = p.heard
+			}
+		}
+		if v.own {
+			v.id, v.dir = n.cfg.NodeID, n.identity.DirectoryID
+		}
+		views = append(views, v)
+	})
+	n.views.Store(&views)
+}
+
+// Leader is the node that leads the quorum, as far as this one knows, or NoNode. It may be
+// called concurrently and never blocks.
+func (n *Node) Leader() model.NodeID { return model.NodeID(n.leads.Load()) }
+
 // Status is the quorum as its leader sees it; from any other node the error is
 // ErrNotLeaderOrFollower. It may be called concurrently and never blocks. Offsets
-// are Raft's indexes, and ends are exclusive as Kafka's.
+// are Raft's indexes, and ends are exclusive as Kafka's. What it says of others is as of
+// the last tick.
 func (n *Node) Status() (model.QuorumStatus, error) {
-	r := n.reached.Load()
-	if r == nil || !n.leading.Load() {
+	r, views := n.reached.Load(), n.views.Load()
+	if r == nil || views == nil || !n.leading.Load() {
 		return model.QuorumStatus{}, fmt.Errorf("broker %d does not lead the quorum: %w", n.cfg.NodeID, model.ErrNotLeaderOrFollower)
 	}
-	return model.QuorumStatus{
-		Leader:        n.cfg.NodeID,
-		Epoch:         int32(min(r.term, 1<<31-1)),
-		HighWatermark: int64(r.high) + 1,
-		Voters:        []model.QuorumVoter{{ID: n.cfg.NodeID, Directory: n.identity.DirectoryID, LEO: int64(r.end) + 1}},
-	}, nil
+	s := model.QuorumStatus{Leader: n.cfg.NodeID, Epoch: int32(min(r.term, 1<<31-1)), HighWatermark: int64(r.high) + 1}
+	for _, v := range *views {
+		m := model.QuorumVoter{ID: v.id, Directory: v.dir, LEO: int64(v.match) + 1, LastContact: v.heard, LastCaughtUp: v.caught}
+		if v.own {
+			m.LEO = int64(r.end) + 1
+		}
+		if v.voter {
+			s.Voters = append(s.Voters, m)
+		} else {
+			s.Observers = append(s.Observers, m)
+		}
+	}
+	return s, nil
 }

@@ -8,19 +8,28 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
 )
 
 // unsettled is leadFrom while the end of the log is not known.
 const unsettled = math.MaxUint64
 
+// handOverTime bounds how long a leader that is to end waits for another.
+const handOverTime = 500 * time.Millisecond
+
 // Input is what the loop takes: one of these.
 type Input struct {
-	request *request
-	stop    bool
+	request  *request
+	received *received
+	question *question
+	asked    *asked
+	stop     bool
 }
 
 // Loop is the node's loop, for a simulator that turns it itself instead of calling Run.
@@ -49,6 +58,13 @@ func (n *Node) Deadline() (time.Time, bool) {
 	if due, ok := n.machine.Deadline(); ok && due.Before(at) {
 		at = due
 	}
+	if n.stopping {
+		for _, due := range []time.Time{n.handing.Add(handOverTime / 2), n.handing.Add(handOverTime)} {
+			if due.After(n.now) && due.Before(at) {
+				at = due
+			}
+		}
+	}
 	return at, !n.ended
 }
 
@@ -60,7 +76,9 @@ func (n *Node) turn(burst []Input) error {
 		return err
 	}
 	for _, in := range burst {
-		n.take(in)
+		if err := n.take(in); err != nil {
+			return err
+		}
 	}
 	if n.ended {
 		return nil
@@ -76,9 +94,50 @@ func (n *Node) turn(burst []Input) error {
 		return err
 	}
 	if n.stopping {
-		n.end(nil)
+		return n.stop()
 	}
 	return nil
+}
+
+// stop ends the node, or has it wait for another to lead in its place: until what is under
+// way is committed, and then until one does, for a bounded time.
+func (n *Node) stop() error {
+	if n.handing.IsZero() {
+		n.handing = n.now
+	}
+	waited := n.now.Sub(n.handing)
+	if n.elected && waited < handOverTime {
+		if len(n.replies) > 0 && waited < handOverTime/2 && n.leading.Load() {
+			return nil
+		}
+		if n.handOver() {
+			if err := n.ready(); err != nil || n.elected {
+				return err
+			}
+		}
+	}
+	n.end(nil)
+	return nil
+}
+
+// handOver has the voter that is farthest lead instead of this node, and says whether there
+// is one that may.
+func (n *Node) handOver() bool {
+	if n.raft.BasicStatus().LeadTransferee != raft.None {
+		return true
+	}
+	var best, match uint64
+	n.raft.WithProgress(func(id uint64, t raft.ProgressType, pr tracker.Progress) {
+		if id != n.raftID && t == raft.ProgressTypePeer && pr.RecentActive && pr.Match > match {
+			best, match = id, pr.Match
+		}
+	})
+	if best == raft.None {
+		return false
+	}
+	n.leadAnew()
+	n.raft.TransferLeader(best)
+	return true
 }
 
 // begin is the first turn: what was committed is replayed, and who needs nobody else's
@@ -103,18 +162,34 @@ func (n *Node) begin() error {
 	return n.ready()
 }
 
-func (n *Node) take(in Input) {
+func (n *Node) take(in Input) error {
 	switch {
 	case in.request != nil:
 		n.accept(in.request)
+	case in.received != nil:
+		if n.ended {
+			n.taken(in.received)
+			return nil
+		}
+		return n.receive(in.received)
+	case in.question != nil:
+		n.answer(in.question)
+	case in.asked != nil:
+		n.heardAnswer(in.asked)
 	case in.stop:
 		n.stopping = true
 	}
+	return nil
 }
 
 func (n *Node) tick() {
 	n.raft.Tick()
 	n.tickReserve()
+	n.tickPeers()
+	n.tickAnnounce()
+	n.acceptHeld()
+	n.grow()
+	n.view()
 }
 
 // onlyVoter says whether nobody else's vote is needed.
@@ -126,13 +201,15 @@ func (n *Node) onlyVoter() bool {
 func (n *Node) end(failure error) {
 	n.failure, n.ended = failure, true
 	n.leading.Store(false)
+	n.abandonChange()
 	n.step(controller.Resign{})
 	n.release()
-	held := n.held
-	n.held = nil
-	for _, r := range held {
-		n.accept(r)
+	for _, a := range n.awaiting {
+		n.forwarded = append(n.forwarded, a.r)
 	}
+	n.held = append(n.held, n.forwarded...)
+	n.forwarded, n.awaiting = nil, nil
+	n.acceptHeld()
 	close(n.stopped)
 }
 
@@ -163,6 +240,14 @@ func (n *Node) ready() error {
 		if err := n.store.save(rd); err != nil {
 			return err
 		}
+		if !raft.IsEmptySnap(rd.Snapshot) {
+			if err := n.install(rd.Snapshot); err != nil {
+				return err
+			}
+		}
+		if err := n.send(rd.Messages); err != nil {
+			return err
+		}
 		if !n.short {
 			n.keepReserve()
 		}
@@ -185,49 +270,55 @@ func (n *Node) roleChanged(soft *raft.SoftState) {
 	if n.elected && !leader {
 		n.log.Info("no longer the active controller", "broker", n.cfg.NodeID)
 		n.leading.Store(false)
+		n.abandonChange()
 		n.step(controller.Resign{})
 	}
 	n.elected, n.leadFrom = leader, 0
-	if !leader && soft.Lead != raft.None {
-		held := n.held
-		n.held = nil
-		for _, r := range held { // there is another to ask
-			n.accept(r)
-		}
+	n.leads.Store(int32(model.NoNode))
+	n.abandonForwarded()
+	if !leader && soft.Lead != raft.None { // there is another to ask
+		n.leads.Store(int32(n.nodeOf(soft.Lead)))
+		n.acceptHeld()
 	}
 }
 
 // maybeLead begins to decide once everything that was committed before is in the
 // image: the first entry of a leader's term follows what earlier leaders left.
 func (n *Node) maybeLead() error {
-	if !n.elected || n.leading.Load() || n.term != n.store.hard.GetTerm() || n.applied < n.leadFrom {
+	if !n.elected || n.leading.Load() || n.term != n.store.hard.GetTerm() || n.applied < n.leadFrom ||
+		n.raft.BasicStatus().LeadTransferee != raft.None {
 		return nil
 	}
 	if _, err := io.ReadFull(n.rand, n.session[:]); err != nil {
 		return fmt.Errorf("draw a session: %w", err)
 	}
 	n.leading.Store(true)
+	n.leads.Store(int32(n.cfg.NodeID))
+	n.caughtMark = math.MaxUint64 // until a tick has passed
+	n.view()
 	n.step(controller.Lead{Image: n.Image()})
 	n.log.Info("active controller", "broker", n.cfg.NodeID, "cluster", string(n.identity.ClusterID), "offset", n.Image().Offset)
-	held := n.held
-	n.held = nil
-	for _, r := range held {
-		n.accept(r)
-	}
+	n.acceptHeld()
 	return nil
 }
 
 // apply replays committed entries, and publishes what they lead to.
 func (n *Node) apply(entries []*raftpb.Entry) error {
+	n.applying = true
+	defer func() { n.applying = false }()
 	img := n.Image()
 	for _, e := range entries {
 		if e.GetIndex() <= n.applied {
 			continue
 		}
-		if e.GetType() != raftpb.EntryNormal {
-			return fmt.Errorf("entry %d changes the membership, which this release cannot do", e.GetIndex())
+		var next *image.Image
+		var own controller.ProposalID
+		var err error
+		if e.GetType() == raftpb.EntryNormal {
+			next, own, err = n.replayEntry(img, e)
+		} else {
+			next, err = n.applyChange(img, e)
 		}
-		next, own, err := n.replayEntry(img, e)
 		if err != nil {
 			return err
 		}
@@ -240,7 +331,49 @@ func (n *Node) apply(entries []*raftpb.Entry) error {
 	if img != n.Image() {
 		n.publish(img)
 	}
+	if n.snapped > 0 && !isMember(n.conf, n.raftID) {
+		return fmt.Errorf("its directory %s was removed from the cluster: %w", n.identity.DirectoryID, ErrRemoved)
+	}
 	return nil
+}
+
+// applyChange replays an entry that changes the membership, and what it says of members.
+func (n *Node) applyChange(base *image.Image, e *raftpb.Entry) (*image.Image, error) {
+	c := &raftpb.ConfChangeV2{}
+	if e.GetType() != raftpb.EntryConfChangeV2 {
+		return nil, fmt.Errorf("metadata log entry %d is of type %s, which this release never writes", e.GetIndex(), e.GetType())
+	}
+	if err := proto.Unmarshal(e.GetData(), c); err != nil {
+		return nil, fmt.Errorf("metadata log entry %d: %w", e.GetIndex(), err)
+	}
+	img := base
+	if len(c.GetContext()) > 0 {
+		s, proposal, records, err := decodeEntry(c.GetContext())
+		if err == nil {
+			img, err = replay(base, e.GetIndex(), records)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("metadata log entry %d: %w", e.GetIndex(), err)
+		}
+		n.changed(s, proposal)
+	}
+	n.conf = n.raft.ApplyConfChange(c)
+	n.log.Info("the membership of the quorum changed", "voters", n.nodes(n.conf.GetVoters(), img), "outgoing", n.nodes(n.conf.GetVotersOutgoing(), img),
+		"learners", n.nodes(n.conf.GetLearners(), img), "offset", e.GetIndex())
+	return img, nil
+}
+
+// nodes names members for the log.
+func (n *Node) nodes(ids []uint64, img *image.Image) []model.NodeID {
+	var out []model.NodeID
+	for _, id := range ids {
+		for m := range img.Members() {
+			if raftID(m.Directory) == id {
+				out = append(out, m.Node)
+			}
+		}
+	}
+	return out
 }
 
 // replayEntry leads from base to the image after e, and says which of this
@@ -264,7 +397,11 @@ func (n *Node) replayEntry(base *image.Image, e *raftpb.Entry) (*image.Image, co
 }
 
 func (n *Node) publish(img *image.Image) {
-	n.image.Store(img)
+	old := n.image.Swap(img)
+	if img.Cluster.ID == "" {
+		return // a member that joins knows nothing yet
+	}
+	n.forgetMoved(old, img)
 	for _, f := range n.onImage {
 		f(img)
 	}

@@ -109,6 +109,8 @@ func errorRows() []errorRow {
 		{model.ErrNewLeaderElected, 108},
 		{model.ErrStaleMemberEpoch, 113},
 		{model.ErrInvalidRegistration, 119},
+		{model.ErrDuplicateVoter, 126},
+		{model.ErrVoterNotFound, 127},
 		// A deadline, or a broker that stops, leaves the outcome unknown: the
 		// retriable code says so. It must not be UNKNOWN_SERVER_ERROR, which
 		// makes idempotent producers write twice.

@@ -148,6 +148,8 @@ func TestCode(t *testing.T) {
 		{model.ErrIneligibleReplica, kerr.IneligibleReplica},
 		{model.ErrNewLeaderElected, kerr.NewLeaderElected},
 		{model.ErrInvalidRegistration, kerr.InvalidRegistration},
+		{model.ErrDuplicateVoter, kerr.DuplicateVoter},
+		{model.ErrVoterNotFound, kerr.VoterNotFound},
 		{context.DeadlineExceeded, kerr.RequestTimedOut},
 		{context.Canceled, kerr.RequestTimedOut},
 		{errors.New("who knows"), kerr.UnknownServerError},

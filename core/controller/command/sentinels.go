@@ -87,4 +87,6 @@ var sentinels = []sentinel{
 	{"ErrReassignmentInProgress", model.ErrReassignmentInProgress},
 	{"ErrBrokerIDNotRegistered", model.ErrBrokerIDNotRegistered},
 	{"ErrInvalidRegistration", model.ErrInvalidRegistration},
+	{"ErrDuplicateVoter", model.ErrDuplicateVoter},
+	{"ErrVoterNotFound", model.ErrVoterNotFound},
 }

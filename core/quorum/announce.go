@@ -1,0 +1,117 @@
+package quorum
+
+import (
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// announceTicks are between two announcements that came to nothing.
+const announceTicks = 3
+
+// announce is how this node makes itself known, as long as the metadata does not know it as
+// it is, or nobody leads: then it also tells others where it is now.
+type announce struct {
+	underWay bool
+	ticks    int
+	leader   Address // as another node said; its Endpoint "" if none did
+	next     int     // of those who may be asked
+	said     string  // what went wrong last
+}
+
+// tickAnnounce announces this node, where that is due.
+func (n *Node) tickAnnounce() {
+	a := &n.announce
+	if n.deps.Peers == nil || n.cfg.Endpoint == "" || n.elected || a.underWay {
+		return
+	}
+	if a.ticks++; a.ticks < announceTicks || n.isKnown() && n.raft.BasicStatus().Lead != raft.None {
+		return
+	}
+	a.ticks = 0
+	to, ok := n.leader()
+	if !ok {
+		to, ok = a.leader, a.leader.Endpoint != ""
+		a.leader = Address{}
+	}
+	if !ok {
+		if to, ok = n.someone(); !ok {
+			return
+		}
+	}
+	c := memberChange{how: memberAnnounced, member: n.asMember(), known: n.Image().Cluster.ID != ""}
+	a.underWay = true
+	n.ask(to, kindMember, c.encode(), func(got answer, err error) { n.heardOfAnnouncement(to, got, err) })
+}
+
+// isKnown says whether the metadata knows this node as it is.
+func (n *Node) isKnown() bool {
+	m := n.asMember()
+	known, ok := n.Image().Member(m.Directory)
+	return ok && known.Node == m.Node && known.Endpoint == m.Endpoint && (m.MayVote || !known.MayVote)
+}
+
+// someone is the next of those who may know who leads: members and seeds in turn.
+func (n *Node) someone() (Address, bool) {
+	var all []Address
+	for m := range n.Image().Members() {
+		if to, ok := n.address(raftID(m.Directory)); ok && m.Directory != n.identity.DirectoryID {
+			all = append(all, to)
+		}
+	}
+	for _, seed := range n.cfg.others() {
+		if !slices.ContainsFunc(all, func(to Address) bool { return to.Endpoint == seed }) {
+			all = append(all, Address{Endpoint: seed, Node: model.NoNode})
+		}
+	}
+	if len(all) == 0 {
+		return Address{}, false
+	}
+	n.announce.next++
+	return all[n.announce.next%len(all)], true
+}
+
+// heardOfAnnouncement takes the answer.
+func (n *Node) heardOfAnnouncement(to Address, got answer, err error) {
+	a := &n.announce
+	a.underWay = false
+	said := ""
+	switch {
+	case err != nil: // nobody is there now
+	case got.status == statusNotLeader:
+		if got.leader.Endpoint != n.cfg.Endpoint {
+			a.leader = got.leader
+		}
+	case got.status == statusForeign:
+		said = fmt.Sprintf("it is of cluster %s, not of %s", got.cluster, n.identity.ClusterID)
+	case got.status == statusRemoved:
+		n.end(fmt.Errorf("broker %d, which leads the quorum, knows directory %s no more: move it away to join as a new one: %w", to.Node, n.identity.DirectoryID, ErrRemoved))
+	case got.answer.Err != nil:
+		said = got.answer.Err.Error()
+	}
+	if said != "" && said != a.said {
+		n.log.Warn("joining the quorum was refused; trying again", "endpoint", to.Endpoint, "err", said)
+	}
+	a.said = said
+}
+
+// others are the seeds that are not this node.
+func (c Config) others() []string {
+	return slices.DeleteFunc(slices.Clone(c.Seeds), func(s string) bool { return s == c.Endpoint })
+}
+
+// forgetMoved forgets where members were heard from whose endpoint has changed since.
+func (n *Node) forgetMoved(old, img *image.Image) {
+	for m := range img.Members() {
+		if before, ok := old.Member(m.Directory); ok && before.Endpoint == m.Endpoint {
+			continue
+		}
+		if p := n.peers[raftID(m.Directory)]; p != nil {
+			p.from.endpoint = m.Endpoint
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package quorum
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/controller/command"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// The bodies of questions:
+//
+//	who      nothing
+//	member   how byte, a member (wire.go), known byte: who asks has had the log
+//	command  as core/controller/command writes an operation
+//
+// and of answers, after the version and the status:
+//
+//	done       offset uvarint, an answer as core/controller/command writes it
+//	notLeader  endpoint text and node uvarint of who leads; "" if that is not known
+//	foreign    cluster text
+//	cluster    cluster text, "" for none; founding byte: it is to create one; node uvarint
+//	removed    nothing
+type status byte
+
+const (
+	// statusDone: decided. The answer rests on what was committed up to offset.
+	statusDone status = 1
+	// statusNotLeader: nothing was done, ask who leads.
+	statusNotLeader status = 2
+	// statusForeign: nothing was done, this is another cluster.
+	statusForeign status = 3
+	// statusCluster answers who.
+	statusCluster status = 4
+	// statusRemoved: who asks was a member, and is none any more.
+	statusRemoved status = 5
+)
+
+const (
+	// askTimeout bounds a question to another node.
+	askTimeout = 5 * time.Second
+	// questionsMax bounds the questions of others that wait here; more are answered with
+	// statusNotLeader.
+	questionsMax = 1024
+)
+
+// question is another node's, on its way to the loop.
+type question struct {
+	kind  wireKind
+	from  sender
+	body  []byte
+	reply func(answer []byte)
+}
+
+// Question takes a question that was given to another node's Peers, and calls reply with
+// the answer, once, on the loop or before Question returns; it must not block. The
+// question's bytes are the node's from then on. Question never waits.
+func (n *Node) Question(b []byte, reply func(answer []byte)) {
+	kind, from, body, err := decodeHeader(b)
+	switch {
+	case err != nil:
+		reply(doneAnswer(0, controller.Answer{Err: fmt.Errorf("%w: %w", err, model.ErrInvalidRequest)}))
+		return
+	case kind == kindWho:
+		reply(appendCluster(n.identity.ClusterID, false, n.identity.NodeID))
+		return
+	}
+	q := &question{kind: kind, from: from, body: body}
+	q.reply = func(answer []byte) {
+		n.questions.Add(-1)
+		reply(answer)
+	}
+	if n.questions.Add(1) > questionsMax || !n.loop.Complete(Input{question: q}) {
+		q.reply(notLeader(Address{}))
+	}
+}
+
+// answer gives another node's question to the controller, or says who leads.
+func (n *Node) answer(q *question) {
+	if n.stranger(q.from) {
+		q.reply(appendText([]byte{wireVersion, byte(statusForeign)}, string(n.identity.ClusterID)))
+		return
+	}
+	n.hear(q.from)
+	r := &request{remote: true, expires: n.now.Add(askTimeout)}
+	r.reply = func(a controller.Answer) { q.reply(doneAnswer(n.Image().Offset, a)) }
+	r.refuse = func() {
+		to, _ := n.address(n.raft.BasicStatus().Lead)
+		q.reply(notLeader(to))
+	}
+	var err error
+	switch q.kind {
+	case kindCommand:
+		r.op, err = command.DecodeOp(q.body)
+	case kindMember:
+		r.member, err = decodeMemberChange(q.body)
+		if err == nil && r.member.how == memberAnnounced {
+			r.removed = func() { q.reply([]byte{wireVersion, byte(statusRemoved)}) }
+		}
+	default:
+		err = fmt.Errorf("a question of kind %d: %w: %w", q.kind, ErrMalformed, model.ErrInvalidRequest)
+	}
+	if err != nil {
+		r.reply(controller.Answer{Err: err})
+		return
+	}
+	n.accept(r)
+}
+
+func doneAnswer(offset int64, a controller.Answer) []byte {
+	b := binary.AppendUvarint([]byte{wireVersion, byte(statusDone)}, uint64(offset))
+	return append(b, command.EncodeAnswer(a)...)
+}
+
+func notLeader(leader Address) []byte {
+	b := appendText([]byte{wireVersion, byte(statusNotLeader)}, leader.Endpoint)
+	return binary.AppendUvarint(b, uint64(max(leader.Node, 0)))
+}
+
+func appendCluster(id model.ClusterID, founding bool, node model.NodeID) []byte {
+	b := append(appendText([]byte{wireVersion, byte(statusCluster)}, string(id)), flag(founding))
+	return binary.AppendUvarint(b, uint64(node))
+}
+
+// answer is another node's answer, as far as it could be read.
+type answer struct {
+	status   status
+	offset   int64
+	answer   controller.Answer
+	leader   Address
+	cluster  model.ClusterID
+	founding bool
+	node     model.NodeID
+}
+
+func decodeAnswer(b []byte) (answer, error) {
+	r := reader{in: b}
+	version := r.byte()
+	a := answer{status: status(r.byte()), leader: Address{Node: model.NoNode}}
+	switch a.status {
+	case statusDone:
+		a.offset = int64(r.uvarint())
+		if !r.bad && a.offset >= 0 {
+			var err error
+			if a.answer, err = command.DecodeAnswer(r.in); err != nil {
+				return answer{}, err
+			}
+		}
+	case statusNotLeader:
+		a.leader = Address{Endpoint: r.text(), Node: r.node()}
+	case statusForeign:
+		a.cluster = model.ClusterID(r.text())
+	case statusCluster:
+		a.cluster, a.founding, a.node = model.ClusterID(r.text()), r.byte() == 1, r.node()
+	case statusRemoved:
+	default:
+		r.bad = true
+	}
+	if r.bad || version != wireVersion || a.offset < 0 {
+		return answer{}, fmt.Errorf("an answer of %d bytes: %w", len(b), ErrMalformed)
+	}
+	return a, nil
+}
+
+// asked is what came of a question of this node's own.
+type asked struct {
+	id     uint64
+	answer []byte
+	err    error
+}
+
+// ask puts a question, and has f called on the loop with what comes of it.
+func (n *Node) ask(to Address, kind wireKind, body []byte, f func(answer, error)) {
+	n.nextAsk++
+	id := n.nextAsk
+	n.asking[id] = f
+	q := append(appendHeader(nil, kind, n.self()), body...)
+	n.deps.Peers.Ask(to, q, askTimeout, func(b []byte, err error) {
+		n.loop.Complete(Input{asked: &asked{id: id, answer: b, err: err}})
+	})
+}
+
+func (n *Node) heardAnswer(in *asked) {
+	f, ok := n.asking[in.id]
+	if !ok {
+		return
+	}
+	delete(n.asking, in.id)
+	if in.err != nil {
+		f(answer{}, in.err)
+		return
+	}
+	f(decodeAnswer(in.answer))
+}
+
+// forward asks who leads. What comes of a command whose answer is lost is not known.
+func (n *Node) forward(to Address, r *request) {
+	kind, body := kindMember, []byte(nil)
+	if r.member == nil {
+		var err error
+		kind = kindCommand
+		if body, err = command.EncodeOp(r.op); err != nil {
+			r.reply(controller.Answer{Err: err})
+			return
+		}
+	} else {
+		body = r.member.encode()
+	}
+	n.forwarded = append(n.forwarded, r)
+	n.ask(to, kind, body, func(a answer, err error) {
+		at := slices.Index(n.forwarded, r)
+		if at < 0 {
+			return
+		}
+		n.forwarded = slices.Delete(n.forwarded, at, at+1)
+		switch {
+		case err != nil:
+			r.reply(controller.Answer{Err: fmt.Errorf("asking broker %d, which leads: %w: %w", to.Node, err, model.ErrNotController)})
+		case a.status == statusNotLeader:
+			n.hold(r)
+		case a.status == statusDone:
+			n.awaiting = append(n.awaiting, awaited{a.offset, r, a.answer})
+		default:
+			r.reply(controller.Answer{Err: fmt.Errorf("broker %d is not of this cluster: %w", to.Node, model.ErrNotController)})
+		}
+	})
+}
+
+// awaited is an answer of who leads, which is given once the image here has what it rests
+// on: who asked sees what it did.
+type awaited struct {
+	offset int64
+	r      *request
+	answer controller.Answer
+}
+
+// releaseAwaited gives the answers whose offset the image has reached.
+func (n *Node) releaseAwaited() {
+	at, left := n.Image().Offset, n.awaiting[:0]
+	for _, a := range n.awaiting {
+		if a.offset > at {
+			left = append(left, a)
+			continue
+		}
+		a.r.reply(a.answer)
+	}
+	clear(n.awaiting[len(left):])
+	n.awaiting = left
+}
+
+// abandonForwarded answers what was forwarded to one who leads no longer.
+func (n *Node) abandonForwarded() {
+	abandoned := n.forwarded
+	n.forwarded = nil
+	for _, r := range abandoned {
+		r.reply(controller.Answer{Err: fmt.Errorf("the leader that was asked leads no longer: %w", model.ErrNotController)})
+	}
+}
+
+// leader is who else leads, and where it is asked.
+func (n *Node) leader() (Address, bool) {
+	lead := n.raft.BasicStatus().Lead
+	if lead == raft.None || lead == n.raftID || n.deps.Peers == nil {
+		return Address{}, false
+	}
+	return n.address(lead)
+}

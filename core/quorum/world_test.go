@@ -1,0 +1,664 @@
+package quorum
+
+import (
+	"bytes"
+	"container/heap"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/cryptotest"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+var errDisk = errors.New("the disk has died")
+
+// memDisk is a disk that keeps what a Save has made durable, and may die inside one.
+type memDisk struct {
+	stored *Stored
+	die    bool // inside the next Save
+	keep   bool // what that was to write
+	saves  int
+}
+
+func (d *memDisk) Load() (*Stored, error) {
+	if d.stored == nil {
+		return nil, nil
+	}
+	s := *d.stored
+	return &s, s.check()
+}
+
+func (d *memDisk) Create(first *Stored) error {
+	s := *first
+	d.stored = &s
+	return nil
+}
+
+func (d *memDisk) Save(c Change) error {
+	d.saves++
+	if d.die && !d.keep {
+		d.die = false
+		return errDisk
+	}
+	s := *d.stored
+	s.Hard = proto.Clone(c.Hard).(*raftpb.HardState)
+	s.Entries = slices.Clone(s.Entries)
+	if c.Snapshot != nil {
+		s.Snapshot = proto.Clone(c.Snapshot).(*raftpb.Snapshot)
+		s.Entries = slices.DeleteFunc(s.Entries, func(e *raftpb.Entry) bool {
+			return c.Reset || e.GetIndex() <= c.Snapshot.GetMetadata().GetIndex()
+		})
+	}
+	if len(c.Entries) > 0 {
+		first := c.Entries[0].GetIndex()
+		s.Entries = slices.DeleteFunc(s.Entries, func(e *raftpb.Entry) bool { return e.GetIndex() >= first })
+		for _, e := range c.Entries {
+			s.Entries = append(s.Entries, proto.Clone(e).(*raftpb.Entry))
+		}
+	}
+	d.stored = &s
+	if d.die {
+		d.die = false
+		return errDisk
+	}
+	return nil
+}
+
+func (d *memDisk) Room() error  { return nil }
+func (d *memDisk) Close() error { return nil }
+
+// last is where the durable log ends.
+func (d *memDisk) last() uint64 {
+	if n := len(d.stored.Entries); n > 0 {
+		return d.stored.Entries[n-1].GetIndex()
+	}
+	return d.stored.Snapshot.GetMetadata().GetIndex()
+}
+
+// event happens at its time, those of one time in the order in which they were made.
+type event struct {
+	at  time.Time
+	seq int
+	do  func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	if !e[i].at.Equal(e[j].at) {
+		return e[i].at.Before(e[j].at)
+	}
+	return e[i].seq < e[j].seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	x := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return x
+}
+
+// site is one node: its disk, and its process if it runs.
+type site struct {
+	w        *world
+	id       model.NodeID
+	endpoint string
+	disk     *memDisk
+	cfg      Config
+	finder   *Finder
+	node     *Node // nil: it is down
+	life     int
+	paused   time.Time // until when it is not turned
+	checked  uint64    // applied entries that were looked at
+	led      bool
+	wiped    []model.DirectoryID // what it was before
+}
+
+// world is a cluster under a seed: its time, its network, and what was seen of it.
+type world struct {
+	t      *testing.T
+	seed   uint64
+	rand   *rand.Rand
+	now    time.Time
+	seq    int
+	events events
+	sites  []*site
+	turns  int
+
+	// The network: in thousandths.
+	drop, double int
+	delay        time.Duration
+	cuts         map[[2]*site]bool
+
+	// What was seen.
+	entries map[uint64][2]uint64 // committed: term and hash, by index
+	images  map[uint64]uint64    // by applied index
+	leaders map[uint64]uint64    // by term
+	votes   map[[2]uint64]uint64 // by who voted and term
+	done    map[string]bool      // topics whose creation was answered
+	blocks  map[int64]bool       // producer IDs that were given out
+	byHand  bool                 // voters were changed by hand
+	tally   map[string]int
+	asked   int
+}
+
+func newWorld(t *testing.T, seed uint64, nodes int, adapt func(*Config)) *world {
+	cryptotest.SetGlobalRandom(t, seed)
+	w := &world{
+		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), delay: 5 * time.Millisecond,
+		cuts: map[[2]*site]bool{}, entries: map[uint64][2]uint64{}, images: map[uint64]uint64{}, leaders: map[uint64]uint64{},
+		votes: map[[2]uint64]uint64{}, done: map[string]bool{}, blocks: map[int64]bool{}, tally: map[string]int{},
+	}
+	var seeds []string
+	for i := range nodes {
+		seeds = append(seeds, fmt.Sprint("host-", i+1))
+	}
+	for i := range nodes {
+		s := &site{w: w, id: model.NodeID(i + 1), endpoint: seeds[i], disk: &memDisk{}}
+		s.cfg = Config{Dir: "none", NodeID: s.id, Bootstrap: i == 0, Endpoint: s.endpoint, Seeds: seeds, SnapshotEntries: 1000}
+		if adapt != nil {
+			adapt(&s.cfg)
+		}
+		w.sites = append(w.sites, s)
+	}
+	return w
+}
+
+func (w *world) failf(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("seed %d, turn %d, %v: %s", w.seed, w.turns, w.now.Sub(time.Unix(1e9, 0)), fmt.Sprintf(format, args...))
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	w.seq++
+	heap.Push(&w.events, event{w.now.Add(d), w.seq, do})
+}
+
+// chance is true in n of 1000 cases.
+func (w *world) chance(n int) bool { return w.rand.IntN(1000) < n }
+
+// start opens a node that is down. One without a log looks for a cluster first.
+func (s *site) start() {
+	s.life++
+	s.node, s.finder, s.checked, s.led, s.paused = nil, nil, 0, false, time.Time{}
+	if s.disk.stored == nil {
+		s.find()
+		return
+	}
+	s.open(Verdict{})
+}
+
+func (s *site) deps() Deps {
+	var seed [32]byte
+	for i := range seed {
+		seed[i] = byte(s.w.rand.IntN(256))
+	}
+	return Deps{Clock: worldClock{s.w}, Rand: rand.NewChaCha8(seed), Disk: s.disk, Peers: &worldPeers{s, s.life}}
+}
+
+func (s *site) find() {
+	f, err := NewFinder(s.cfg, s.deps())
+	if err != nil {
+		s.w.failf("finder of %d: %v", s.id, err)
+	}
+	s.finder = f
+}
+
+func (s *site) open(v Verdict) {
+	cfg := s.cfg
+	cfg.Verdict = v
+	n, err := Open(cfg, s.deps())
+	if err != nil {
+		s.w.failf("open %d: %v", s.id, err)
+	}
+	if len(s.wiped) > 0 && slices.Contains(s.wiped, n.identity.DirectoryID) {
+		s.w.failf("node %d has the directory ID that it lost", s.id)
+	}
+	s.node = n
+}
+
+// crash ends a node without a word.
+func (s *site) crash() {
+	s.life++
+	s.node, s.finder = nil, nil
+}
+
+// wipe takes a node's disk.
+func (s *site) wipe() {
+	s.crash()
+	s.wiped = append(s.wiped, s.disk.stored.Identity.DirectoryID)
+	s.disk = &memDisk{}
+}
+
+func (s *site) due() (time.Time, bool) {
+	at, ok := time.Time{}, false
+	switch {
+	case s.finder != nil:
+		at, ok = s.finder.Loop().Deadline()
+	case s.node != nil:
+		at, ok = s.node.Loop().Deadline()
+	}
+	if at.Before(s.paused) {
+		at = s.paused
+	}
+	if at.Before(s.w.now) {
+		at = s.w.now
+	}
+	return at, ok
+}
+
+// turn turns a node, and looks at what came of it.
+func (s *site) turn() {
+	w := s.w
+	if w.now.Before(s.paused) || s.node == nil && s.finder == nil {
+		return
+	}
+	w.turns++
+	if s.finder != nil {
+		s.finder.Loop().Turn(w.now)
+		if v, found := s.finder.Verdict(); found {
+			s.finder = nil
+			w.tally["found"]++
+			s.open(v)
+		}
+		return
+	}
+	n := s.node
+	n.Loop().Turn(w.now)
+	w.look(s)
+	if ended, err := n.Ended(); ended {
+		s.ended(err)
+	}
+}
+
+// ended restarts a node whose disk died, after a while.
+func (s *site) ended(err error) {
+	w := s.w
+	w.tally["ended"]++
+	switch {
+	case err == nil || errors.Is(err, errDisk):
+	case errors.Is(err, ErrRemoved):
+		w.tally["removed"]++
+	default:
+		w.failf("node %d ended: %v", s.id, err)
+	}
+	s.crash()
+}
+
+// run lets d pass.
+func (w *world) run(d time.Duration) {
+	w.until(d, func() bool { return false })
+}
+
+// until lets time pass until f, for at most d.
+func (w *world) until(d time.Duration, f func() bool) bool {
+	end := w.now.Add(d)
+	for !f() {
+		var next *site
+		at := end
+		for _, s := range w.sites {
+			if due, ok := s.due(); ok && due.Before(at) {
+				next, at = s, due
+			}
+		}
+		if len(w.events) > 0 && !w.events[0].at.After(at) && w.events[0].at.Before(end) {
+			e := heap.Pop(&w.events).(event)
+			if e.at.After(w.now) {
+				w.now = e.at
+			}
+			e.do()
+			continue
+		}
+		if next == nil {
+			w.now = end
+			return f()
+		}
+		w.now = at
+		next.turn()
+	}
+	return true
+}
+
+// worldClock is only read.
+type worldClock struct{ w *world }
+
+func (c worldClock) Now() time.Time { return c.w.now }
+func (c worldClock) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
+	panic("a node that is turned by hand set a timer")
+}
+func (c worldClock) AfterFunc(time.Duration, func()) func() bool {
+	panic("a node that is turned by hand set a timer")
+}
+
+var _ loop.Clock = worldClock{}
+
+// worldPeers is the network as one life of a node has it.
+type worldPeers struct {
+	s    *site
+	life int
+}
+
+func (w *world) at(endpoint string) *site {
+	for _, s := range w.sites {
+		if s.endpoint == endpoint {
+			return s
+		}
+	}
+	return nil
+}
+
+// carry brings something from one node to another, or not, or twice, or late.
+func (w *world) carry(from, to *site, do func()) {
+	if to == nil || w.cuts[[2]*site{from, to}] || w.chance(w.drop) {
+		return
+	}
+	times := 1
+	if w.chance(w.double) {
+		times = 2
+	}
+	for range times {
+		w.after(time.Duration(w.rand.Int64N(int64(w.delay)+1)), do)
+	}
+}
+
+func (p *worldPeers) Post(to Address, message []byte, _ bool) {
+	w, s := p.s.w, p.s
+	if p.life != s.life {
+		w.failf("node %d sends after its end", s.id)
+	}
+	w.rests(s, message)
+	target := w.at(to.Endpoint)
+	w.carry(s, target, func() {
+		if target.node == nil {
+			return
+		}
+		if err := target.node.Receive(message); err != nil {
+			w.failf("node %d refuses what node %d sent: %v", target.id, s.id, err)
+		}
+		target.turn()
+	})
+}
+
+func (p *worldPeers) Ask(to Address, question []byte, timeout time.Duration, done func([]byte, error)) {
+	w, s := p.s.w, p.s
+	over := false
+	finish := func(b []byte, err error) {
+		if !over && p.life == s.life {
+			over = true
+			done(b, err)
+			s.turn()
+		}
+	}
+	w.after(timeout, func() { finish(nil, errors.New("no answer")) })
+	target := w.at(to.Endpoint)
+	if target == nil || to.Node != model.NoNode && to.Node != target.id {
+		return
+	}
+	w.carry(s, target, func() {
+		reply := func(answer []byte) { w.carry(target, s, func() { finish(answer, nil) }) }
+		switch {
+		case target.node != nil:
+			target.node.Question(bytes.Clone(question), reply)
+		case target.finder != nil:
+			target.finder.Question(bytes.Clone(question), reply)
+		default:
+			return
+		}
+		target.turn()
+	})
+}
+
+// rests says whether what a message rests on is durable: a term, a vote, entries.
+func (w *world) rests(s *site, message []byte) {
+	in, err := decodeMessage(message)
+	if err != nil {
+		w.failf("node %d sends what cannot be read: %v", s.id, err)
+	}
+	m, hard := in.raft, s.disk.stored.Hard
+	voted := func(candidate uint64) {
+		if hard.GetTerm() != m.GetTerm() || hard.GetVote() != candidate {
+			w.failf("node %d votes in term %d for %x, and has on disk term %d and vote %x", s.id, m.GetTerm(), candidate, hard.GetTerm(), hard.GetVote())
+		}
+		key := [2]uint64{m.GetFrom(), m.GetTerm()}
+		if before, ok := w.votes[key]; ok && before != candidate {
+			w.failf("node %d votes twice in term %d", s.id, m.GetTerm())
+		}
+		w.votes[key] = candidate
+	}
+	switch {
+	case m.GetType() == raftpb.MsgVote:
+		voted(m.GetFrom())
+	case m.GetType() == raftpb.MsgVoteResp && !m.GetReject():
+		voted(m.GetTo())
+	case m.GetType() == raftpb.MsgAppResp && !m.GetReject() && m.GetIndex() > s.disk.last():
+		w.failf("node %d acknowledges entry %d, and has on disk %d", s.id, m.GetIndex(), s.disk.last())
+	case m.GetType() == raftpb.MsgSnap:
+		w.tally["snapshots"]++
+	}
+	if m.GetType() != raftpb.MsgPreVote && m.GetType() != raftpb.MsgPreVoteResp && m.GetTerm() > hard.GetTerm() {
+		w.failf("node %d speaks in term %d, and has on disk term %d", s.id, m.GetTerm(), hard.GetTerm())
+	}
+}
+
+// look sees whether what a node has come to contradicts what was seen before.
+func (w *world) look(s *site) {
+	n := s.node
+	if st := n.raft.BasicStatus(); st.RaftState == raft.StateLeader {
+		if before, ok := w.leaders[st.GetTerm()]; ok && before != n.raftID {
+			w.failf("term %d has two leaders, %x and %x", st.GetTerm(), before, n.raftID)
+		} else if !ok {
+			w.leaders[st.GetTerm()] = n.raftID
+			w.tally["elections"]++
+		}
+	}
+	if voters := n.conf.GetVoters(); !w.byHand && len(n.conf.GetVotersOutgoing()) == 0 && len(voters) == 2 {
+		w.failf("node %d rests at two voters", s.id)
+	}
+	w.lookAtLog(s)
+	if n.Leading() && !s.led {
+		for topic := range w.done {
+			if _, ok := n.Image().TopicByName(topic); !ok {
+				w.failf("node %d leads without topic %s, whose creation was answered", s.id, topic)
+			}
+		}
+	}
+	s.led = n.Leading()
+}
+
+func (w *world) lookAtLog(s *site) {
+	n := s.node
+	if n.applied == s.checked {
+		return
+	}
+	if n.applied < s.checked {
+		w.failf("node %d went back from %d to %d", s.id, s.checked, n.applied)
+	}
+	first, err := n.store.mem.FirstIndex()
+	if err != nil {
+		w.failf("%v", err)
+	}
+	if first = max(first, s.checked+1); first <= n.applied {
+		entries, err := n.store.mem.Entries(first, n.applied+1, 1<<40)
+		if err != nil {
+			w.failf("%v", err)
+		}
+		for _, e := range entries {
+			got := [2]uint64{e.GetTerm(), hash(e.GetData())}
+			if before, ok := w.entries[e.GetIndex()]; ok && before != got {
+				w.failf("node %d has another committed entry %d", s.id, e.GetIndex())
+			}
+			w.entries[e.GetIndex()] = got
+		}
+	}
+	s.checked = n.applied
+	got := hash(encoded(n.Image()))
+	if before, ok := w.images[n.applied]; ok && before != got {
+		w.failf("node %d has another image at %d", s.id, n.applied)
+	}
+	w.images[n.applied] = got
+}
+
+func hash(b []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return h.Sum64()
+}
+
+// create asks a node for a topic. What is answered as done must be there for ever.
+func (s *site) create() {
+	w, n := s.w, s.node
+	if n == nil {
+		return
+	}
+	w.asked++
+	name := fmt.Sprint("t", w.asked)
+	if w.asked%3 == 0 {
+		s.allocate()
+		return
+	}
+	if w.asked%7 == 0 && len(w.done) > 20 { // keep the image small
+		s.forget()
+		return
+	}
+	n.Start(controller.CreateTopics{Topics: []model.NewTopic{{Name: name, Partitions: 1, ReplicationFactor: 1}}}, nil, func(a controller.Answer) {
+		if a.Err != nil || a.Topics[0].Err != nil {
+			w.tally["refused"]++
+			return
+		}
+		w.tally["done"]++
+		if _, ok := n.Image().TopicByName(name); !ok {
+			w.failf("node %d does not see the topic %s that it made", s.id, name)
+		}
+		w.done[name] = true
+	})
+	s.turn()
+}
+
+func (s *site) allocate() {
+	w := s.w
+	s.node.Start(controller.AllocateProducerIDs{}, nil, func(a controller.Answer) {
+		if a.Err != nil {
+			w.tally["refused"]++
+			return
+		}
+		w.tally["done"]++
+		if w.blocks[a.ProducerIDs.First] {
+			w.failf("the block of producer IDs from %d was given out twice", a.ProducerIDs.First)
+		}
+		w.blocks[a.ProducerIDs.First] = true
+	})
+	s.turn()
+}
+
+// forget deletes a topic.
+func (s *site) forget() {
+	w := s.w
+	var names []string
+	for name := range w.done {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	name := names[w.rand.IntN(len(names))]
+	delete(w.done, name)
+	s.node.Start(controller.DeleteTopics{Topics: []model.TopicRef{{Name: name}}}, nil, func(controller.Answer) {})
+	s.turn()
+}
+
+// registerBroker makes it possible to create topics.
+func (w *world) register() {
+	ok := false
+	w.sites[0].node.Start(controller.RegisterBroker{Registration: testRegistration}, nil, func(a controller.Answer) { ok = a.Err == nil })
+	w.sites[0].turn()
+	if !w.until(5*time.Second, func() bool { return ok }) {
+		w.failf("the broker is not registered")
+	}
+}
+
+// leader is the site that leads, or nil.
+func (w *world) leader() *site {
+	for _, s := range w.sites {
+		if s.node != nil && s.node.Leading() {
+			return s
+		}
+	}
+	return nil
+}
+
+func (w *world) voters() int {
+	s := w.leader()
+	if s == nil || len(s.node.conf.GetVotersOutgoing()) > 0 {
+		return 0
+	}
+	return len(s.node.conf.GetVoters())
+}
+
+// settle ends all faults, and sees that everything works soon.
+func (w *world) settle(voters int) {
+	w.drop, w.double, w.delay = 0, 0, 5*time.Millisecond
+	clear(w.cuts)
+	for _, s := range w.sites {
+		s.paused, s.disk.die = time.Time{}, false
+		if s.node == nil && s.finder == nil {
+			s.start()
+		}
+	}
+	if !w.until(time.Minute, func() bool { return w.voters() == voters }) {
+		w.failf("a minute after the last fault there are %d voters", w.voters())
+	}
+	for _, s := range w.sites {
+		name := fmt.Sprint("last-", s.id)
+		done := false
+		var ask func()
+		ask = func() {
+			s.node.Start(controller.CreateTopics{Topics: []model.NewTopic{{Name: name, Partitions: 1, ReplicationFactor: 1}}}, nil, func(a controller.Answer) {
+				if a.Err != nil {
+					w.after(100*time.Millisecond, ask)
+					return
+				}
+				done = true
+			})
+			s.turn()
+		}
+		if !w.until(20*time.Second, func() bool { return s.node != nil }) {
+			w.failf("node %d does not come back", s.id)
+		}
+		ask()
+		if !w.until(30*time.Second, func() bool { return done }) {
+			w.failf("node %d is not served", s.id)
+		}
+	}
+	same := func() bool {
+		for _, s := range w.sites {
+			if s.node == nil || s.node.applied != w.sites[0].node.applied {
+				return false
+			}
+		}
+		return true
+	}
+	if !w.until(30*time.Second, same) {
+		w.failf("the nodes do not come to one image")
+	}
+	for _, s := range w.sites {
+		for topic := range w.done {
+			if _, ok := s.node.Image().TopicByName(topic); !ok {
+				w.failf("node %d lacks topic %s", s.id, topic)
+			}
+		}
+	}
+}
+
+var _ = image.Member{}
