@@ -63,6 +63,7 @@ func (m *Manager) Apply(img *image.Image) {
 	defaults := img.BrokerDefaults(m.cfg.NodeID, nil)
 	same := !first && maps.Equal(defaults, m.defaults)
 	m.defaults = defaults
+	m.reviewLinks(img, old)
 	for t := range img.Topics() {
 		inputs = m.applyTopic(img, t, same, now, inputs)
 	}
@@ -71,6 +72,7 @@ func (m *Manager) Apply(img *image.Image) {
 	for _, in := range inputs {
 		in.replica.shard.loop.Complete(in)
 	}
+	m.wantLeaders()
 	if first {
 		m.survey()
 		return
@@ -106,6 +108,7 @@ func (m *Manager) dropGone(img *image.Image, t *image.Topic, now map[model.Parti
 			continue
 		}
 		delete(now, id)
+		m.follows(r, model.NoNode)
 		if !stays {
 			m.expectPurge(r)
 		}
@@ -143,15 +146,60 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 			r = m.newReplica(id, t.Name, p, at)
 			now[id] = r
 		}
-		inputs = append(inputs, Input{kind: inputAssign, replica: r, rare: &rare{assign: &assignment{
-			leads: p.Leader == m.cfg.NodeID,
-			lead: partition.Lead{
-				Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: p.ISR, Replicas: p.Replicas, Target: int(t.ReplicationFactorTarget),
-			},
-			settings: settings,
-		}}})
+		inputs = append(inputs, Input{kind: inputAssign, replica: r, rare: &rare{assign: m.assignment(t, p, settings)}})
+		if p.Leader == m.cfg.NodeID {
+			m.follows(r, model.NoNode)
+		} else {
+			m.follows(r, p.Leader)
+		}
 	}
 	return inputs
+}
+
+func (m *Manager) assignment(t *image.Topic, p *image.Partition, settings TopicSettings) *assignment {
+	a := &assignment{leads: p.Leader == m.cfg.NodeID, settings: settings}
+	target := int(t.ReplicationFactorTarget)
+	if a.leads {
+		a.lead = partition.Lead{
+			Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, BrokerEpoch: model.BrokerEpoch(m.epoch.Load()),
+			ISR: p.ISR, Replicas: p.Replicas, Target: target,
+		}
+	} else {
+		a.follow = partition.Follow{
+			Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Leader: p.Leader, ISR: p.ISR, Replicas: p.Replicas, Target: target,
+		}
+	}
+	return a
+}
+
+// follows counts whom a replica follows.
+func (m *Manager) follows(r *replica, leader model.NodeID) {
+	if r.dir == nil {
+		leader = model.NoNode
+	}
+	if r.leader != model.NoNode {
+		m.following[r.leader]--
+	}
+	if r.leader = leader; leader != model.NoNode {
+		m.following[leader]++
+	}
+}
+
+// wantLeaders asks for streams to those that lead what is followed here, who share the
+// memory for what they send.
+func (m *Manager) wantLeaders() {
+	for _, node := range slices.Sorted(maps.Keys(m.following)) {
+		if m.following[node] == 0 {
+			delete(m.following, node)
+		}
+		if now := m.following[node] > 0; now != m.wanted[node] {
+			if m.wanted[node] = now; !now {
+				delete(m.wanted, node)
+			}
+			m.deps.Streams.Want(node, now)
+		}
+	}
+	m.window.Store(max(1, m.cfg.CopyBytes/int64(max(1, len(m.wanted)))))
 }
 
 // newReplica makes the value that readers find at once.
@@ -163,7 +211,7 @@ func (m *Manager) newReplica(id model.Partition, topic string, p *image.Partitio
 	if dir.IsZero() {
 		dir = m.deps.Directories[0].ID
 	}
-	r := &replica{id: id, topic: topic, shard: m.shardOf(id), dirID: dir, dir: m.dirs[dir]}
+	r := &replica{id: id, topic: topic, shard: m.shardOf(id), dirID: dir, dir: m.dirs[dir], leader: model.NoNode}
 	v := &view{View: partition.New(partition.Config{Partition: id, Node: m.cfg.NodeID, Limits: m.cfg.Limits}).View()}
 	v.Status = partition.StatusOpening
 	if r.dir != nil {

@@ -171,12 +171,15 @@ type appendCall struct {
 	done     func(storage.AppendResult, error) // answered, bound once
 	replica  *replica
 	handle   storage.Handle
-	first    partition.AppendLog
+	gen      partition.Generation
+	epoch    model.LeaderEpoch
+	base     int64
 	last     int64
+	machine  bool
 	bytes    int
 	requests []*request
-	batches  []recordbatch.Info // of each request, as all below
-	parts    [][]byte           // nobody changes them
+	batches  []recordbatch.Info // of all requests
+	parts    [][]byte           // of each request, one batch or more; nobody changes them
 	frames   []*model.Frame     // what the part is in; nil: it may be in anything
 	begun    time.Time
 	taken    bool // by the store
@@ -222,12 +225,12 @@ func (c *appendCall) call(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
-		LeaderEpoch: c.first.Epoch,
-		BaseOffset:  c.first.Base,
+		LeaderEpoch: c.epoch,
+		BaseOffset:  c.base,
 		Batches:     c.batches,
 		Data:        c.parts,
 		Checked:     true,
-		Require:     c.replica.dir.require(c.first.Machine),
+		Require:     c.replica.dir.require(c.machine),
 	}, c.done)
 }
 
@@ -238,7 +241,7 @@ func (c *appendCall) answered(res storage.AppendResult, err error) {
 		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
 	}
 	c.answer = partition.AppendDone{
-		Gen: c.first.Gen, Base: c.first.Base, Last: c.last, LEO: res.LEO,
+		Gen: c.gen, Base: c.base, Last: c.last, LEO: res.LEO,
 		Machine: res.Survives >= storage.SurvivesMachine, Durable: res.Durable,
 		Fault: faultOf(err), Err: err,
 	}

@@ -21,6 +21,9 @@ type Config struct {
 	Shards int
 	// AppendBytes bounds the batches that were taken and not yet let go.
 	AppendBytes int64
+	// CopyBytes bounds the batches that leaders have sent to followers here and that are
+	// not stored yet, but for one large message from each.
+	CopyBytes int64
 	// FetchBytes bounds the answer to one fetch, whatever the client asks.
 	FetchBytes int
 	// TailBytes bounds what is kept in memory of the ends of all logs, for readers
@@ -48,6 +51,7 @@ func DefaultConfig() Config {
 	return Config{
 		Shards:          2,
 		AppendBytes:     128 << 20,
+		CopyBytes:       64 << 20,
 		FetchBytes:      55 << 20,
 		TailBytes:       64 << 20,
 		StoreTimeout:    15 * time.Second,
@@ -67,8 +71,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("node ID %d is below 0", c.NodeID)
 	case c.Shards < 1 || c.StoreWorkers < 1:
 		return fmt.Errorf("%d shards, %d store workers: at least 1 of each", c.Shards, c.StoreWorkers)
-	case c.AppendBytes < 1 || c.FetchBytes < 1 || c.TailBytes < 0:
-		return errors.New("append bytes and fetch bytes are at least 1, tail bytes at least 0")
+	case c.AppendBytes < 1 || c.CopyBytes < 1 || c.FetchBytes < 1 || c.TailBytes < 0:
+		return errors.New("append bytes, copy bytes and fetch bytes are at least 1, tail bytes at least 0")
 	case c.StoreTimeout <= 0 || c.OpenTimeout <= 0 || c.AppendTimeout <= 0 || c.ShutdownTimeout <= 0:
 		return errors.New("every timeout is above 0")
 	}
@@ -125,6 +129,10 @@ type Deps struct {
 	// Settings are a topic's settings; the default is SettingsOf with no static
 	// properties.
 	Settings func(img *image.Image, topic string) (TopicSettings, error)
+	// Streams are the links to other brokers, and Controller whom leaders ask. Nil: there
+	// is no other broker.
+	Streams    Streams
+	Controller Controller
 	// Executor makes the calls that change stores. Nil is the manager's own,
 	// which lives as long as Run.
 	Executor Executor

@@ -36,6 +36,15 @@ type Manager struct {
 	waker  *waker
 	idle   sync.Pool // of *fetch
 
+	outgoing  sync.Pool // of *outgoing
+	incomings sync.Pool // of *incoming
+	parcels   sync.Pool // of *parcel
+	// following counts the replicas that follow each node; it belongs to Apply.
+	following map[model.NodeID]int
+	wanted    map[model.NodeID]bool // the nodes of following, as Streams was told
+	epoch     atomic.Int64          // of this broker's registration
+	window    atomic.Int64          // what each leader may have under way
+
 	image atomic.Pointer[image.Image]
 	// replicas is replaced as a whole by Apply.
 	replicas atomic.Pointer[map[model.Partition]*replica]
@@ -47,6 +56,7 @@ type Manager struct {
 	purging     map[purge]int // logs of removed topics that are being deleted
 	quarantined map[quarantineKey]Quarantined
 	left        map[*Directory]unclosed // when the broker stopped
+	links       map[StreamID]*link
 }
 
 var _ model.Partitions = (*Manager)(nil)
@@ -68,6 +78,12 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	if deps.Buffers == nil {
 		deps.Buffers = memory.NewBuffers(cfg.TailBytes / idleShare)
 	}
+	if deps.Streams == nil {
+		deps.Streams = noStreams{}
+	}
+	if deps.Controller == nil {
+		deps.Controller = noController{}
+	}
 	if deps.Settings == nil {
 		deps.Settings = SettingsOf(cfg.NodeID, DefaultBroker())
 	}
@@ -82,7 +98,12 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		purging:     make(map[purge]int),
 		quarantined: make(map[quarantineKey]Quarantined),
 		left:        make(map[*Directory]unclosed),
+		links:       make(map[StreamID]*link),
+		following:   make(map[model.NodeID]int),
+		wanted:      make(map[model.NodeID]bool),
 	}
+	m.epoch.Store(int64(model.NoBrokerEpoch))
+	m.window.Store(cfg.CopyBytes)
 	m.deps.Directories = append([]Directory(nil), deps.Directories...)
 	for i := range m.deps.Directories {
 		d := &m.deps.Directories[i]
@@ -253,7 +274,11 @@ func (m *Manager) spent(q *request) {
 	if q.keeps != nil && !q.stray {
 		q.keeps.Drop()
 	}
-	*q = request{}
+	infos := q.infos[:0]
+	if cap(infos) > batchesKept {
+		infos = nil
+	}
+	*q = request{infos: infos}
 	m.spare.Put(q)
 }
 
@@ -368,7 +393,7 @@ func statuses(replicas []*replica, bytes map[storage.LogID]int64) []model.Replic
 	for _, r := range sorted(replicas) {
 		v := r.view.Load()
 		out = append(out, model.ReplicaStatus{
-			Partition: r.id, Leader: v.Status != partition.StatusNone, LeaderEpoch: v.Epoch,
+			Partition: r.id, Leader: v.Status != partition.StatusNone && !v.Follows, LeaderEpoch: v.Epoch,
 			LogStart: v.LogStart, HighWatermark: v.HighWater, LEO: v.LEO, Bytes: bytes[r.logID()], Offline: v.Why,
 		})
 	}
@@ -377,6 +402,9 @@ func statuses(replicas []*replica, bytes map[storage.LogID]int64) []model.Replic
 
 // clockNow implements host.
 func (m *Manager) clockNow() time.Time { return m.deps.Clock.Now() }
+
+// windowNow implements host.
+func (m *Manager) windowNow() int64 { return m.window.Load() }
 
 // letGo implements host.
 func (m *Manager) letGo(weight int64) { m.budget.Release(weight) }

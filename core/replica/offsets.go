@@ -166,8 +166,10 @@ func (m *Manager) queryFailed(ctx context.Context, r *replica, v *view, err erro
 
 // sorted orders replicas by identity.
 func sorted(all []*replica) []*replica {
-	slices.SortFunc(all, func(a, b *replica) int {
-		return cmp.Or(slices.Compare(a.id.Topic[:], b.id.Topic[:]), cmp.Compare(a.id.Index, b.id.Index))
-	})
+	slices.SortFunc(all, byID)
 	return all
+}
+
+func byID(a, b *replica) int {
+	return cmp.Or(slices.Compare(a.id.Topic[:], b.id.Topic[:]), cmp.Compare(a.id.Index, b.id.Index))
 }

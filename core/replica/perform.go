@@ -58,6 +58,9 @@ func (s *Shard) perform() {
 	if len(s.burst.dirs) > 0 {
 		s.burst = batchedCalls{}
 	}
+	s.sendUpstreams()
+	s.sendFeeds()
+	s.sendChanges()
 }
 
 // performOne performs the effects of one machine. Readers see the new view
@@ -74,6 +77,11 @@ func (s *Shard) performOne(r *replica) {
 	if news := r.publish(); news > 0 {
 		s.countOffline(r, r.view.Load().Status == partition.StatusOffline)
 		r.wake(news)
+	}
+	s.answered(r, e)
+	s.following(r, e)
+	if e.Alter != nil {
+		s.alter(r, e.Alter)
 	}
 	for _, id := range e.Releases {
 		s.release(id)
@@ -102,6 +110,12 @@ func (s *Shard) calls(r *replica, e *partition.Effects) {
 	}
 	if len(e.Appends) > 0 {
 		s.appends(r, e.Appends)
+	}
+	if len(e.Copies) > 0 {
+		s.copies(r, e.Copies)
+	}
+	if e.Truncate != nil {
+		s.truncate(r, e.Truncate)
 	}
 	if e.Flush != nil && e.Flush.Gen == r.gen { // the answer to an earlier one would be taken for this one's
 		s.burst.add(&s.burst.flushes, r)
@@ -143,8 +157,10 @@ func (s *Shard) appendCall(r *replica, group []partition.AppendLog, bytes int) {
 	if group[0].Gen != r.gen {
 		return // an opening since then has settled what becomes of these
 	}
+	first := &group[0]
 	c := s.newCall()
-	c.replica, c.handle, c.first, c.last, c.bytes = r, r.handle, group[0], group[len(group)-1].Last, bytes
+	c.replica, c.handle, c.bytes = r, r.handle, bytes
+	c.gen, c.epoch, c.base, c.last, c.machine = first.Gen, first.Epoch, first.Base, group[len(group)-1].Last, first.Machine
 	for i := range group {
 		g := &group[i]
 		q := s.requests[g.ID]
@@ -194,7 +210,9 @@ func (s *Shard) release(id partition.RequestID) {
 	q := s.requests[id]
 	q.released = true
 	q.data, q.frame = nil, nil
-	s.host.letGo(q.weight)
+	if !q.isCopy {
+		s.host.letGo(q.weight)
+	}
 	s.retire(q)
 }
 
@@ -206,6 +224,11 @@ func (s *Shard) retire(q *request) {
 	id := q.id()
 	s.requests[id] = nil
 	s.free = append(s.free, id)
+	if in := q.incoming; in != nil {
+		l := in.link // it is another's as soon as the frame is dropped
+		in.release()
+		s.owe(l)
+	}
 	s.host.spent(q)
 }
 

@@ -24,6 +24,8 @@ type replica struct {
 
 	watchers watchers // who waits for the view to change
 
+	leader model.NodeID // that it follows, or NoNode; it belongs to Manager.Apply
+
 	// The rest belongs to the shard.
 	machine  *partition.Machine
 	log      storage.LogOptions
@@ -38,7 +40,10 @@ type replica struct {
 	opens    int // calls that are out; each may yet create the log
 	deleting bool
 	closed   bool
-	offline  bool // as last counted
+	offline  bool      // as last counted
+	upstream *upstream // of the leader that it follows
+	// subscribers follow it, where it leads.
+	subscribers []*subscriber
 	// successor waits until the log is deleted.
 	successor       *replica
 	successorAssign *assignment

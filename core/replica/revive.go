@@ -81,7 +81,7 @@ func (s *Shard) revive(now time.Time) {
 		for len(v.stale) > 0 && len(v.opening) < reopenAtOnce {
 			r := v.stale[0]
 			v.stale = v.stale[1:]
-			if r.life == v.life || r.deleting || r.machine == nil || !r.machine.Leads() {
+			if r.life == v.life || r.deleting || r.machine == nil || !r.machine.Active() {
 				continue
 			}
 			s.step(now, r, &partition.Restarted{})
@@ -97,6 +97,8 @@ func (r *replica) beingOpened() bool {
 	switch r.machine.View().Status {
 	case partition.StatusOpening, partition.StatusReopened:
 		return true
+	case partition.StatusFollowing:
+		return r.opens > 0
 	}
 	return false
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -18,19 +19,23 @@ type Input struct {
 	replica *replica
 	request *request
 	stored  *appendCall
+	parcel  *parcel
 	rare    *rare
 }
 
 // rare is of the inputs that come so seldom that those that come often need not carry
 // room for it.
 type rare struct {
-	in     partition.Input
-	ask    *producersQuery
-	assign *assignment
-	opened *openedLog
-	dir    *Directory
-	handle storage.Handle
-	err    error
+	in      partition.Input
+	ask     *producersQuery
+	assign  *assignment
+	opened  *openedLog
+	dir     *Directory
+	handle  storage.Handle
+	link    *link
+	read    *caughtUp
+	altered []alteration
+	err     error
 }
 
 type inputKind int8
@@ -47,17 +52,26 @@ const (
 	inputStored                     // stored, a call for replica's log, has been answered
 	inputRestarted                  // the process of dir's store was started again
 	inputStop                       // the broker stops
+	inputLinkUp                     // there is a link
+	inputLinkDown                   // a link has ended
+	inputParcel                     // parcel, of a message
+	inputFeed                       // there may be credit again on link
+	inputRead                       // read, for a follower of replica
+	inputTruncated                  // rare.in, for replica's machine: its log was cut, or not
+	inputAltered                    // altered, by the controller or not
 )
 
 // assignment is what metadata says of a replica.
 type assignment struct {
 	leads    bool
-	lead     partition.Lead
+	lead     partition.Lead   // where it leads
+	follow   partition.Follow // where it does not
 	settings TopicSettings
 }
 
-// request is an append or a trim on its way. The payload is data. It is used again when
-// it was answered, its payload was released, and no call has it any more.
+// request is an append, a trim, or what is copied from a leader, on its way. The payload is
+// data. It is used again when it was answered, its payload was released, and no call has it
+// any more.
 type request struct {
 	appendIn partition.Append
 	timeout  time.Duration // of the append, from when the shard takes it
@@ -70,6 +84,10 @@ type request struct {
 	isTrim  bool
 	trimIn  partition.Trim
 	trimmed func(model.TrimAnswer)
+
+	isCopy   bool
+	infos    []recordbatch.Info // of the batches of a copy
+	incoming *incoming          // that its payload came in, if it has one
 
 	// stampedBase and stampedEpoch are in data, when stamped.
 	stamped      bool
@@ -114,6 +132,21 @@ type Shard struct {
 	waker    *waker // likewise
 	replicas map[model.Partition]*replica
 	stopping bool
+	now      time.Time // of this turn
+
+	// Of this broker as follower.
+	leaders   map[model.NodeID]*upstream
+	session   partition.Session // the last of any replica that was removed
+	upstreams []*upstream       // that have something to say
+	// As leader.
+	feeds      []*feed // that have something to say
+	tellers    []*feed // likewise, when timerTidings fires
+	telling    bool    // it is set
+	retries    []*subscriber
+	tailRead   tailRead
+	controller Controller
+	changes    []model.ISRChange // to be asked for in this turn
+	changing   []alteration      // whose they are
 
 	revivals   []*revival
 	gatherings []*gathering
@@ -127,6 +160,11 @@ type host interface {
 	deleted(r *replica)
 	offline(delta int)
 	unclosed(d *Directory, left unclosed)
+	unpacked(p *parcel)
+	newOutgoing(l *link) *outgoing
+	send(o *outgoing)
+	wake(l *link, shard int)
+	windowNow() int64
 }
 
 func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, waker *waker, h host) *Shard {
@@ -141,6 +179,9 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, wak
 		replicas: make(map[model.Partition]*replica),
 		tails:    tails,
 		waker:    waker,
+
+		leaders:    make(map[model.NodeID]*upstream),
+		controller: deps.Controller,
 	}
 	s.loop = loop.New[Input](s, deps.Clock, 0)
 	return s
@@ -148,6 +189,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, wak
 
 // Step implements loop.Body.
 func (s *Shard) Step(now time.Time, burst []Input) {
+	s.now = now
 	for i := range burst {
 		s.handle(now, &burst[i])
 	}
@@ -157,6 +199,10 @@ func (s *Shard) Step(now time.Time, burst []Input) {
 			s.deleteLog(key.replica)
 		case timerGather:
 			s.tellGathered(now)
+		case timerTidings:
+			s.tellFeeds()
+		case timerReads:
+			s.readOn()
 		default:
 			s.step(now, key.replica, &partition.Fired{Timer: key.timer})
 		}
@@ -207,6 +253,33 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.restarted(in.rare.dir)
 	case inputStop:
 		s.stop(now)
+	default:
+		s.replicate(now, in)
+	}
+}
+
+// replicate takes the inputs that other brokers are the reason of.
+func (s *Shard) replicate(now time.Time, in *Input) {
+	switch in.kind {
+	case inputParcel:
+		s.unpack(now, in.parcel)
+	case inputLinkUp:
+		s.linkUp(now, in.rare.link)
+	case inputLinkDown:
+		s.linkDown(now, in.rare.link)
+	case inputFeed:
+		if f := in.rare.link.feeds[s.index]; f != nil {
+			s.busyFeed(f)
+		}
+	case inputRead:
+		s.wasRead(in.rare.read)
+	case inputTruncated:
+		s.tails.reset(&in.replica.tail)
+		s.step(now, in.replica, in.rare.in)
+	case inputAltered:
+		for i := range in.rare.altered {
+			s.step(now, in.rare.altered[i].replica, &in.rare.altered[i].in)
+		}
 	}
 }
 
@@ -276,7 +349,7 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 	}
 	if r.machine == nil {
 		r.machine = partition.New(partition.Config{
-			Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings,
+			Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings, Session: s.session,
 		})
 		r.log = a.settings.Log
 		s.replicas[r.id] = r
@@ -286,9 +359,11 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 		r.log = a.settings.Log
 	}
 	if a.leads {
+		s.follow(now, r, model.NoNode)
 		s.step(now, r, &a.lead)
 	} else {
-		s.step(now, r, &partition.Resign{Epoch: a.lead.Epoch})
+		s.step(now, r, &a.follow)
+		s.follow(now, r, a.follow.Leader)
 	}
 }
 
@@ -299,6 +374,13 @@ func (s *Shard) remove(now time.Time, r *replica) {
 	}
 	if r.machine != nil {
 		s.step(now, r, &partition.Resign{Epoch: 1<<31 - 1})
+	}
+	s.follow(now, r, model.NoNode)
+	if r.machine != nil {
+		s.session = max(s.session, r.machine.LastSession())
+	}
+	for len(r.subscribers) > 0 {
+		s.unsubscribe(r.subscribers[0])
 	}
 	r.deleting, r.closed = true, true
 	s.tails.reset(&r.tail)
@@ -367,12 +449,9 @@ func (s *Shard) stored(now time.Time, r *replica, c *appendCall) {
 	if c.taken {
 		r.arrived += int64(c.bytes)
 	}
-	if c.taken && c.first.Gen == r.gen && !r.deleting {
-		if v := r.machine.View(); v.Gen == c.first.Gen && v.LEO > c.last {
-			for i := range c.batches {
-				b := &c.batches[i]
-				s.tails.add(&r.tail, b.BaseOffset, b.LastOffset, c.parts[i], c.frames[i])
-			}
+	if c.taken && c.gen == r.gen && !r.deleting {
+		if v := r.machine.View(); v.Gen == c.gen && v.LEO > c.last {
+			s.keepTail(r, c)
 		}
 	}
 	for _, q := range c.requests {
@@ -381,6 +460,19 @@ func (s *Shard) stored(now time.Time, r *replica, c *appendCall) {
 		s.retire(q)
 	}
 	s.putCall(c)
+}
+
+// keepTail keeps the batches of a call, of which each part has one or more.
+func (s *Shard) keepTail(r *replica, c *appendCall) {
+	part, at := 0, 0
+	for i := range c.batches {
+		b := &c.batches[i]
+		end := at + int(b.Bytes)
+		s.tails.add(&r.tail, b.BaseOffset, b.LastOffset, c.parts[part][at:end:end], c.frames[part])
+		if at = end; at == len(c.parts[part]) {
+			part, at = part+1, 0
+		}
+	}
 }
 
 // logOpened keeps the handle, then tells the machine.
@@ -395,8 +487,8 @@ func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone {
 		r.handle, r.life, r.closed = o.handle, o.life, false
 		s.tails.reset(&r.tail) // the log may hold less, or more, than it says
-		if !r.machine.Leads() {
-			s.closeLog(r) // it was being opened when it was told to end, or no longer led
+		if !r.machine.Active() {
+			s.closeLog(r) // it was being opened when it was told to end
 			return
 		}
 	}
