@@ -28,17 +28,18 @@ import (
 // How long each part may take to stop. Together they stay below the minute that
 // operators are asked to give.
 const (
-	adminStop    = 3 * time.Second
-	pluginsStop  = 12 * time.Second
-	replicasStop = 22 * time.Second
-	quorumStop   = 5 * time.Second
-	upkeepStop   = 2 * time.Second
-	serverStop   = 12 * time.Second
-	beatsStop    = 500 * time.Millisecond
-	groupsStop   = 3 * time.Second
+	adminStop      = 2 * time.Second
+	pluginsStop    = 11 * time.Second
+	replicasStop   = 21 * time.Second
+	quorumStop     = 5 * time.Second
+	upkeepStop     = time.Second
+	serverStop     = 11 * time.Second
+	membershipStop = 500 * time.Millisecond
+	groupsStop     = 3 * time.Second
+	leaveStop      = 4 * time.Second
 )
 
-// registerTimeout bounds the broker's own registration.
+// registerTimeout bounds the registration of a broker that has no other to wait for.
 const registerTimeout = 30 * time.Second
 
 // Deps is what a Broker is given.
@@ -205,6 +206,12 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	node.OnImage(manager.Apply)
 	node.OnImage(groups.Apply) // after the replicas, which it reads and writes through
+	var member atomic.Pointer[membership]
+	node.OnImage(func(img *image.Image) {
+		if m := member.Load(); m != nil {
+			m.apply(img) // last: when the controller hears of an image, all that is here has it
+		}
+	})
 	b.parts.start(ctx, "replicas", replicasStop, manager.Run)
 	b.parts.start(ctx, "quorum", quorumStop, node.Run)
 	b.parts.start(ctx, "upkeep", upkeepStop, purged.run)
@@ -220,16 +227,22 @@ func (b *Broker) start(ctx context.Context) error {
 	b.progress(func(a *assembly) {
 		a.waiting, a.replicas, a.groups, a.directories = "its registration", manager, groups, directories(stores)
 	})
-	beats, err := b.register(ctx, node, incarnation, stores, listeners)
+	joined, err := b.join(ctx, node, incarnation, stores, listeners, member.Store)
 	if err != nil {
 		return errors.Join(err, unbind(ctx, front))
 	}
-	// Stopped after the listeners: while they finish, this broker leads on.
-	b.parts.start(ctx, "heartbeats", beatsStop, beats.run)
 	b.parts.start(ctx, "listeners", serverStop, front.Run)
 	// Stopped first, since it answers members that may wait for minutes, for whom the
 	// listeners would.
 	b.parts.start(ctx, "groups", groupsStop, groups.Run)
+	// Before all: what others can lead is theirs before anything here ends.
+	b.parts.start(ctx, "leadership", leaveStop, func(ctx context.Context) error {
+		<-ctx.Done()
+		if !alone(node.Image(), node.Identity().NodeID) {
+			joined.leave(context.WithoutCancel(ctx))
+		}
+		return nil
+	})
 	b.progress(func(a *assembly) { a.waiting, a.listeners = "", listeners })
 	b.metrics.Broker().Ready(true)
 	for _, w := range b.lostStores() {
@@ -307,13 +320,13 @@ func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
 	return node, nil
 }
 
-// register makes the broker known to the cluster with what it advertises, and returns
-// when it may serve.
-func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus) (*heartbeats, error) {
+// join makes the broker known to the cluster with what it advertises, and returns when it
+// may serve. member is told of who is to hear of images, before that.
+func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus, member func(*membership)) (*membership, error) {
 	identity := node.Identity()
 	r := quorum.Registration{
 		ClusterID: identity.ClusterID, NodeID: identity.NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
-		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel,
+		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel, Directories: directories(stores),
 	}
 	for _, l := range listeners {
 		e, err := endpoint(l.Advertised)
@@ -322,18 +335,23 @@ func (b *Broker) register(ctx context.Context, node *quorum.Node, incarnation [1
 		}
 		r.Listeners[l.Name] = e
 	}
-	r.Directories = directories(stores)
-	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
-	defer cancel()
-	epoch, err := node.RegisterBroker(ctx, r)
+	m, err := b.newMembership(node, r)
 	if err != nil {
+		return nil, err
+	}
+	member(m)
+	m.apply(node.Image())
+	// Stopped after the listeners, so that the broker is not fenced while they finish.
+	b.parts.start(ctx, "membership", membershipStop, m.run)
+	if !b.cfg.Transport.Used() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, registerTimeout)
+		defer cancel()
+	}
+	if err := m.wait(ctx); err != nil {
 		return nil, fmt.Errorf("register with the cluster: %w", err)
 	}
-	beats := &heartbeats{node: node, log: b.log, id: identity.NodeID, epoch: epoch}
-	if err := beats.begin(ctx); err != nil {
-		return nil, fmt.Errorf("register with the cluster: %w", err)
-	}
-	return beats, nil
+	return m, nil
 }
 
 func directories(stores []store) []model.DirectoryID {

@@ -60,6 +60,8 @@ func (b *Broker) controllerConfig() controller.Config {
 	c.PartitionsDefault = b.cfg.Topics.Partitions
 	c.Strict = b.cfg.Topics.Policy == config.ReplicationStrict
 	c.TopicDefaults = b.cfg.TopicDefaults()
+	c.BrokerLease = b.cfg.Cluster.SessionTimeout
+	c.ShutdownMax = leaveKnown
 	return c
 }
 

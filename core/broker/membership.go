@@ -1,0 +1,245 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/lifecycle"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/quorum"
+)
+
+const (
+	// leaveTimeout is how long a broker that stops waits until others lead what it led.
+	leaveTimeout = leaveStop - 500*time.Millisecond
+	// leaveKnown is how long, of that, the controller waits for all others to have heard of it.
+	leaveKnown = leaveTimeout - time.Second
+	// waitLogEvery is how often a broker that cannot register says so.
+	waitLogEvery = 10 * time.Second
+)
+
+// commander is whom the membership asks: the active controller, wherever it is.
+type commander interface {
+	// Start does not wait: done is called once, or never where gone is closed.
+	Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer))
+}
+
+// membership is this broker's part in the cluster: it is registered, says that it lives, and
+// leaves. It is the host of a lifecycle.Machine.
+type membership struct {
+	node         model.NodeID
+	registration controller.Registration
+	commands     commander
+	log          *slog.Logger
+	loop         *loop.Loop[lifecycle.Input]
+
+	serving chan struct{} // closed when the broker is unfenced for the first time
+	over    chan struct{} // closed when the machine has ended
+	err     error         // why, once over is closed
+
+	mu      sync.Mutex
+	trouble error // of the last question, for whoever waits
+
+	// What follows belongs to the loop.
+	machine *lifecycle.Machine
+	out     lifecycle.Effects
+	fenced  bool // as it was told last
+	silent  bool // the last heartbeat was not answered well
+	told    time.Time
+}
+
+func newMembership(cfg lifecycle.Config, r controller.Registration, commands commander, clock loop.Clock, log *slog.Logger) (*membership, error) {
+	machine, err := lifecycle.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m := &membership{
+		node: r.NodeID, registration: r, commands: commands, log: log, machine: machine, fenced: true,
+		serving: make(chan struct{}), over: make(chan struct{}),
+	}
+	m.loop = loop.New[lifecycle.Input](m, clock, 0)
+	return m, nil
+}
+
+// apply takes what an image says of this broker. It does not block.
+func (m *membership) apply(img *image.Image) {
+	seen := &lifecycle.Seen{Offset: img.Offset}
+	if b, ok := img.Broker(m.node); ok {
+		seen.Registered, seen.Incarnation, seen.Epoch, seen.Fenced = true, b.Incarnation, b.Epoch, b.Fenced
+	}
+	m.loop.Complete(seen)
+}
+
+// run keeps the broker registered until ctx ends. Its error is why it must not go on.
+func (m *membership) run(ctx context.Context) error {
+	err := m.loop.Run(ctx)
+	select {
+	case <-m.over:
+		if m.err == nil { // it has left, and there is nothing to say until the end
+			<-ctx.Done()
+		}
+		return m.err
+	default:
+		return err
+	}
+}
+
+// wait returns when the broker is unfenced for the first time.
+func (m *membership) wait(ctx context.Context) error {
+	select {
+	case <-m.serving:
+		return nil
+	case <-m.over:
+		return m.err
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), m.lastTrouble())
+	}
+}
+
+// leave gives up what this broker leads, until nobody counts on it any longer, or for as
+// long as that may take.
+func (m *membership) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	if !m.loop.Complete(&lifecycle.Leave{}) {
+		return
+	}
+	select {
+	case <-m.over:
+		m.log.Info("others lead what this broker led", "broker", int(m.node))
+	case <-ctx.Done():
+		m.log.Warn("this broker stops before the controller has let it go", "broker", int(m.node), "err", m.lastTrouble())
+	}
+}
+
+// Step implements loop.Body.
+func (m *membership) Step(now time.Time, burst []lifecycle.Input) {
+	for _, in := range burst {
+		m.machine.Step(now, in, &m.out)
+		m.perform(now)
+	}
+	if at, ok := m.machine.Deadline(); ok && !now.Before(at) {
+		m.machine.Step(now, &lifecycle.Due{}, &m.out)
+		m.perform(now)
+	}
+	m.tell()
+}
+
+// Deadline implements loop.Body.
+func (m *membership) Deadline() (time.Time, bool) { return m.machine.Deadline() }
+
+// Done implements loop.Body.
+func (m *membership) Done() bool {
+	select {
+	case <-m.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// perform does what the machine asks for.
+func (m *membership) perform(now time.Time) {
+	if r := m.out.Register; r != nil {
+		registration := m.registration
+		registration.Incarnation = r.Incarnation
+		m.commands.Start(controller.RegisterBroker{Registration: registration}, m.over, func(a controller.Answer) {
+			m.note(a.Err)
+			m.loop.Complete(&lifecycle.Registered{Call: r.Call, Epoch: a.Epoch, Err: a.Err})
+		})
+	}
+	for _, beat := range m.out.Heartbeats {
+		op := controller.Heartbeat{Broker: m.node, Epoch: beat.Epoch, Offset: beat.Offset, WantShutdown: beat.Leave, Offline: beat.Offline}
+		m.commands.Start(op, m.over, func(a controller.Answer) {
+			m.note(a.Err)
+			m.loop.Complete(&lifecycle.Beaten{Call: beat.Call, MayEnd: a.Heartbeat.MayShutDown, Err: a.Err})
+		})
+	}
+	if e := m.out.Ended; e != nil {
+		m.err = e.Err
+		close(m.over)
+	}
+	m.out = lifecycle.Effects{Heartbeats: m.out.Heartbeats[:0]}
+	m.warn(now)
+}
+
+// note keeps what went wrong last, and forgets it with the next success.
+func (m *membership) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trouble = err
+}
+
+func (m *membership) lastTrouble() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.trouble
+}
+
+// tell says what has changed for this broker.
+func (m *membership) tell() {
+	fenced := m.machine.Fenced()
+	if fenced == m.fenced {
+		return
+	}
+	m.fenced = fenced
+	_, registered := m.machine.Epoch()
+	select {
+	case <-m.serving:
+	default:
+		close(m.serving)
+		return
+	}
+	switch {
+	case !fenced:
+		m.log.Info("this broker is no longer fenced", "broker", int(m.node))
+	case registered && !m.Done():
+		m.log.Warn("this broker is fenced: others lead what it led, until the controller hears it again", "broker", int(m.node))
+	}
+}
+
+// warn says, now and then, that the controller does not answer well.
+func (m *membership) warn(now time.Time) {
+	err := m.lastTrouble()
+	if err == nil {
+		if m.silent {
+			m.log.Info("the controller answers this broker again", "broker", int(m.node))
+		}
+		m.silent = false
+		return
+	}
+	if m.silent && now.Sub(m.told) < waitLogEvery {
+		return
+	}
+	m.silent, m.told = true, now
+	m.log.Warn("the controller does not answer this broker as it should", "broker", int(m.node), "err", err)
+}
+
+// newMembership makes this broker's, to be told of images and run.
+func (b *Broker) newMembership(node *quorum.Node, r controller.Registration) (*membership, error) {
+	cfg := lifecycle.Defaults()
+	cfg.Incarnation = r.Incarnation
+	cfg.Every = b.cfg.Cluster.HeartbeatEvery
+	m, err := newMembership(cfg, r, node, loop.System{}, b.log)
+	if err != nil {
+		return nil, fmt.Errorf("make the broker's membership: %w", err)
+	}
+	return m, nil
+}
+
+// alone says whether no other broker serves: then there is nobody to give anything up to.
+func alone(img *image.Image, node model.NodeID) bool {
+	for other := range img.Brokers() {
+		if other.ID != node && !other.Fenced {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,197 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/lifecycle"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// fakeController registers one broker, unfences it with its first heartbeat, and lets it
+// go when it asks.
+type fakeController struct {
+	mu     sync.Mutex
+	member *membership
+	self   image.Broker
+	offset int64
+	fails  error // what it answers, if it is set
+	dumb   bool  // it never answers
+	stays  bool  // it lets nobody go
+	beats  int
+}
+
+func (c *fakeController) Start(op controller.Op, _ <-chan struct{}, done func(controller.Answer)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dumb {
+		return
+	}
+	if c.fails != nil {
+		done(controller.Answer{Err: c.fails})
+		return
+	}
+	switch op := op.(type) {
+	case controller.RegisterBroker:
+		c.offset++
+		c.self = image.Broker{ID: op.Registration.NodeID, Incarnation: op.Registration.Incarnation, Epoch: model.BrokerEpoch(c.offset), Fenced: true}
+		done(controller.Answer{Epoch: c.self.Epoch})
+	case controller.Heartbeat:
+		c.beats++
+		if op.Epoch != c.self.Epoch {
+			done(controller.Answer{Err: model.ErrStaleBrokerEpoch})
+			return
+		}
+		c.offset++
+		c.self.Fenced = op.WantShutdown && !c.stays || op.Offset < int64(c.self.Epoch)
+		done(controller.Answer{Heartbeat: controller.HeartbeatAnswer{Fenced: c.self.Fenced, MayShutDown: op.WantShutdown && c.self.Fenced}})
+	}
+	c.tell()
+}
+
+func (c *fakeController) tell() {
+	seen := &lifecycle.Seen{
+		Offset: c.offset, Registered: true, Incarnation: c.self.Incarnation, Epoch: c.self.Epoch, Fenced: c.self.Fenced,
+	}
+	c.member.loop.Complete(seen)
+}
+
+func (c *fakeController) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// joining runs a membership until the test ends.
+func joining(t *testing.T, c *fakeController) (m *membership, log *logBuffer, ended chan error, stop func()) {
+	t.Helper()
+	cfg := lifecycle.Defaults()
+	cfg.Incarnation = [16]byte{1}
+	log = &logBuffer{}
+	m, err := newMembership(cfg, controller.Registration{NodeID: 3}, c, loop.System{}, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.member = m
+	ctx, cancel := context.WithCancel(t.Context())
+	ended = make(chan error, 1)
+	go func() { ended <- m.run(ctx) }()
+	return m, log, ended, cancel
+}
+
+func TestMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &fakeController{}
+		m, log, ended, stop := joining(t, c)
+		if err := m.wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.set(func() {
+			if c.beats < 5 {
+				t.Errorf("%d heartbeats in a second", c.beats)
+			}
+			c.self.Fenced = true
+			c.offset++
+			c.tell()
+		})
+		synctest.Wait()
+		if !strings.Contains(log.String(), "this broker is no longer fenced") || !strings.Contains(log.String(), "this broker is fenced") {
+			t.Errorf("fenced and unfenced, and the log says\n%s", log)
+		}
+		c.set(func() { c.fails = model.ErrNotController })
+		time.Sleep(30 * time.Second)
+		c.set(func() { c.fails = nil })
+		time.Sleep(time.Second)
+		if n := strings.Count(log.String(), "does not answer this broker as it should"); n < 2 || n > 4 || !strings.Contains(log.String(), "answers this broker again") {
+			t.Errorf("half a minute without a controller is told %d times:\n%s", n, log)
+		}
+		m.leave(t.Context())
+		if !strings.Contains(log.String(), "others lead what this broker led") {
+			t.Errorf("it has left, and the log says\n%s", log)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("run ended before it was stopped: %v", err)
+		default:
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One that the controller does not let go, or that has none, ends all the same.
+func TestLeavingIsBounded(t *testing.T) {
+	for name, change := range map[string]func(*fakeController){
+		"not let go":    func(c *fakeController) { c.stays = true },
+		"no controller": func(c *fakeController) { c.fails = model.ErrNotController },
+		"silence":       func(c *fakeController) { c.dumb = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &fakeController{}
+				m, log, ended, stop := joining(t, c)
+				if err := m.wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.set(func() { change(c) })
+				began := time.Now()
+				m.leave(t.Context())
+				if took := time.Since(began); took != leaveTimeout {
+					t.Errorf("it left after %s", took)
+				}
+				if !strings.Contains(log.String(), "stops before the controller has let it go") {
+					t.Errorf("the log says\n%s", log)
+				}
+				stop()
+				<-ended
+			})
+		})
+	}
+}
+
+// Whoever registers under this broker's number ends this one, and why is told.
+func TestAnotherTakesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &fakeController{}
+		m, _, ended, stop := joining(t, c)
+		defer stop()
+		if err := m.wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.set(func() {
+			c.offset++
+			c.self.Incarnation, c.self.Epoch = [16]byte{2}, model.BrokerEpoch(c.offset)
+			c.tell()
+		})
+		if err := <-ended; !errors.Is(err, model.ErrDuplicateBroker) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// Who waits in vain is told why.
+func TestNoControllerAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _, ended, stop := joining(t, &fakeController{fails: model.ErrNotController})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := m.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, model.ErrNotController) {
+			t.Errorf("waited, and got %v", err)
+		}
+		stop()
+		<-ended
+	})
+}
