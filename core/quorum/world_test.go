@@ -169,7 +169,7 @@ func newWorld(t *testing.T, seed uint64, nodes int, adapt func(*Config)) *world 
 	}
 	for i := range nodes {
 		s := &site{w: w, id: model.NodeID(i + 1), endpoint: seeds[i], disk: &memDisk{}}
-		s.cfg = Config{Dir: "none", NodeID: s.id, Bootstrap: i == 0, Endpoint: s.endpoint, Seeds: seeds, SnapshotEntries: 1000}
+		s.cfg = Config{Dir: "none", NodeID: s.id, Bootstrap: i == 0, Endpoint: s.endpoint, Seeds: seeds, SnapshotEntries: 1000, Controller: controller.Config{BrokerLease: time.Hour}}
 		if adapt != nil {
 			adapt(&s.cfg)
 		}
@@ -580,12 +580,20 @@ func (s *site) forget() {
 
 // registerBroker makes it possible to create topics.
 func (w *world) register() {
-	ok := false
-	w.sites[0].node.Start(controller.RegisterBroker{Registration: testRegistration}, nil, func(a controller.Answer) { ok = a.Err == nil })
-	w.sites[0].turn()
-	if !w.until(5*time.Second, func() bool { return ok }) {
-		w.failf("the broker is not registered")
+	node := w.sites[0].node
+	r := testRegistration
+	r.ClusterID = node.Identity().ClusterID
+	var answer controller.Answer
+	ask := func(op controller.Op) {
+		answered := false
+		node.Start(op, nil, func(a controller.Answer) { answer, answered = a, a.Err == nil })
+		w.sites[0].turn()
+		if !w.until(5*time.Second, func() bool { return answered }) {
+			w.failf("the broker is not registered: %v", answer.Err)
+		}
 	}
+	ask(controller.RegisterBroker{Registration: r})
+	ask(controller.Heartbeat{Broker: r.NodeID, Epoch: answer.Epoch, Offset: node.Image().Offset})
 }
 
 // leader is the site that leads, or nil.
