@@ -65,6 +65,9 @@ func (d *decision) bornAgain(r Registration) {
 		dir := p.Directories[at]
 		missing := !dir.IsZero() && !slices.Contains(r.Directories, dir)
 		whole := slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id)
+		if !whole && !missing && p.Leader != id {
+			return nil
+		}
 		switch {
 		case missing:
 			e.gone = []model.NodeID{id}
@@ -75,7 +78,7 @@ func (d *decision) bornAgain(r Registration) {
 		// and nothing is lost.
 		e.leave(func(n model.NodeID) bool { return n == id })
 		e.keepLast()
-		if missing && len(r.Directories) > 0 && !slices.Contains(e.next.ISR, id) {
+		if missing && len(r.Directories) > 0 && !slices.Contains(e.next.ISR, id) && len(e.complete())+len(e.known()) > 0 {
 			// Others have the log: this broker gets it from them.
 			e.next.Directories = slices.Clone(p.Directories)
 			e.next.Directories[at] = r.Directories[0]

@@ -30,6 +30,7 @@ func (d *decision) alterConfigs(op AlterConfigs) []error {
 		errs[i] = d.alterConfig(c)
 		unclean = unclean || slices.ContainsFunc(c.Ops, func(op model.ConfigOp) bool { return op.Key == uncleanKey })
 	}
+	d.changeMinISR(&before, op.Changes)
 	if unclean {
 		d.electLeaderless()
 	}
@@ -37,6 +38,31 @@ func (d *decision) alterConfigs(op AlterConfigs) []error {
 		*d = before
 	}
 	return errs
+}
+
+// changeMinISR gives partitions whose effective min ISR has changed another partition
+// epoch. So a leader that asks for an ISR knows the minimum that the controller goes by:
+// what is committed under it, and who then is in the ELR, rests on both being the same.
+func (d *decision) changeMinISR(before *decision, changes []model.ConfigChange) {
+	all, topics := false, map[string]bool{}
+	for _, c := range changes {
+		if before.img.Config(c.Resource)[image.MinISRKey] == d.img.Config(c.Resource)[image.MinISRKey] {
+			continue
+		}
+		topics[c.Resource.Name] = c.Resource.Type == model.ResourceTopic
+		all = all || c.Resource == model.BrokerResource(model.NoNode)
+	}
+	if !all && len(topics) == 0 {
+		return
+	}
+	d.eachPartition(func(t *image.Topic, n int32, p *image.Partition) *edit {
+		if !all && !topics[t.Name] || before.minISR(t, len(p.Replicas)) == d.minISR(t, len(p.Replicas)) {
+			return nil
+		}
+		e := d.edit(t, n)
+		e.raise = true
+		return e
+	})
 }
 
 // alterConfig changes one resource, all or nothing. (KIP-339)

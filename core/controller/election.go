@@ -100,6 +100,7 @@ func (e *edit) leave(out func(model.NodeID) bool) {
 // Only the last of those who have everything stays in the ISR when it is gone itself: it
 // alone is known to have it.
 func (e *edit) finish() *image.PartitionChangeRecord {
+	e.completeReassignment()
 	e.keepLast()
 	leader, clean := e.elect()
 	if !clean {
@@ -147,7 +148,8 @@ func (e *edit) known() []model.NodeID {
 
 // elect is Kafka's election: the leader stays while it may; else the first of the
 // assignment that is in sync and eligible; else the first of the ELR (KIP-966). A leader
-// that shuts down stays while there is none. Then nobody leads, unless unclean election
+// that shuts down stays while there is none. Where all of them may have lost something, it
+// is the one of the longest log. Then nobody leads, unless unclean election
 // is on: then the first that is eligible, alone in the ISR. It says whether the leader
 // has all that was committed.
 func (e *edit) elect() (leader model.NodeID, clean bool) {
@@ -172,6 +174,9 @@ func (e *edit) elect() (leader model.NodeID, clean bool) {
 	if n := e.was.Leader; slices.Contains(p.ISR, n) && d.serves(p, n) {
 		return lead(n, live)
 	}
+	if n, ok := e.longest(); ok {
+		return lead(n, []model.NodeID{n})
+	}
 	if i := slices.IndexFunc(p.Replicas, may); i >= 0 && (e.unclean || e.mode == asConfigured && d.settings(e.t).UncleanElection) {
 		p.ISR = []model.NodeID{p.Replicas[i]}
 		return p.Replicas[i], false
@@ -194,6 +199,10 @@ func (e *edit) keepELR() {
 		p.ELR = without(e.complete(), inSync)
 	}
 	p.LastKnownELR = without(known, inSync)
+	if len(p.ISR)+len(p.ELR)+len(p.LastKnownELR) == 0 {
+		// Nobody is left who could be asked: the operator is to see who had it.
+		p.LastKnownELR = without(e.was.LastKnownELR, func(n model.NodeID) bool { return !slices.Contains(p.Replicas, n) })
+	}
 }
 
 // record is the difference, or nil where there is none.

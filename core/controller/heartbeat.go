@@ -40,9 +40,15 @@ func (d *decision) wants(b *image.Broker, beat Heartbeat) bool {
 	case !slices.Equal(offline(b, beat), b.Offline):
 		return true
 	case b.Fenced:
-		return !beat.WantFence && !beat.WantShutdown && beat.Offset >= int64(b.Epoch)
+		return mayServe(b, beat)
 	}
 	return beat.WantFence || beat.WantShutdown || b.ShuttingDown
+}
+
+// mayServe says whether a fenced broker is to be unfenced. One that has begun to shut down
+// comes back with another registration: what it said before may arrive late.
+func mayServe(b *image.Broker, beat Heartbeat) bool {
+	return !b.ShuttingDown && !beat.WantFence && !beat.WantShutdown && beat.Offset >= int64(b.Epoch)
 }
 
 // offline are the directories that a heartbeat says do not serve, in the order of the
@@ -66,7 +72,7 @@ func (d *decision) beat(op Heartbeat) Answer {
 	d.directories(b, op)
 	b, _ = d.img.Broker(op.Broker)
 	switch {
-	case b.Fenced && !op.WantFence && !op.WantShutdown && op.Offset >= int64(b.Epoch):
+	case b.Fenced && mayServe(b, op):
 		d.emit(&image.BrokerFenceRecord{ID: b.ID, Epoch: b.Epoch, Offline: b.Offline})
 		d.electLeaderless()
 	case b.Fenced:

@@ -40,6 +40,8 @@ type soft struct {
 	// nextRebalance is when preferred leaders are elected again, or 0: never.
 	nextRebalance time.Duration
 	committed     *image.Image
+	// reports are of partitions that wait for the longest log.
+	reports map[model.Partition][]logReport
 }
 
 func (m *Machine) advance(now time.Time) {

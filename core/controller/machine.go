@@ -314,6 +314,10 @@ func (d *decision) decide(op Op) Answer {
 		return d.alterISR(op)
 	case ElectLeaders:
 		return d.electLeaders(op)
+	case AlterReassignments:
+		return Answer{Errs: d.alterReassignments(op)}
+	case ReportLogs:
+		return Answer{Err: d.reportLogs(op)}
 	case FenceBroker:
 		return Answer{Err: d.fenceBroker(op)}
 	case UnregisterBroker:

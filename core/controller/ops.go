@@ -56,6 +56,17 @@ type (
 		Partitions []model.Partition
 		Unclean    bool
 	}
+	// AlterReassignments gives partitions other replicas. It is answered by Answer.Errs.
+	// (KIP-455)
+	AlterReassignments struct{ Changes []model.Reassignment }
+	// ReportLogs says how long logs are of which all replicas that were in sync may have
+	// lost something: those partitions that nobody leads, with neither ISR nor ELR, and
+	// this broker in the last known ELR. It is said again until somebody leads.
+	ReportLogs struct {
+		Broker model.NodeID
+		Epoch  model.BrokerEpoch
+		Logs   []model.LogEnd
+	}
 	// FenceBroker fences a broker, until its next heartbeat.
 	FenceBroker struct {
 		ID    model.NodeID
@@ -83,6 +94,8 @@ func (RegisterBroker) op()      {}
 func (Heartbeat) op()           {}
 func (AlterISR) op()            {}
 func (ElectLeaders) op()        {}
+func (AlterReassignments) op()  {}
+func (ReportLogs) op()          {}
 func (FenceBroker) op()         {}
 func (UnregisterBroker) op()    {}
 func (ConfirmRemoval) op()      {}

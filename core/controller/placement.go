@@ -118,12 +118,10 @@ func best(seats []seat, from int, weigh func(seat) (weight int, taken bool)) sea
 func (d *decision) registration(replicas []model.NodeID) image.Partition {
 	p := image.Partition{Replicas: replicas, Leader: model.NoNode}
 	for _, n := range replicas {
-		var dir model.DirectoryID
-		if b, ok := d.img.Broker(n); ok && len(b.Directories) > 0 {
-			dir = b.Directories[0]
-		}
-		p.Directories = append(p.Directories, dir)
-		if d.alive(n) {
+		p.Directories = append(p.Directories, d.defaultDirectory(n))
+	}
+	for _, n := range replicas {
+		if d.eligible(&p, n) {
 			p.ISR = append(p.ISR, n)
 		}
 	}
@@ -131,4 +129,19 @@ func (d *decision) registration(replicas []model.NodeID) image.Partition {
 		p.Leader = p.ISR[0]
 	}
 	return p
+}
+
+// defaultDirectory is where a broker puts new replicas; none where that is not known.
+func (d *decision) defaultDirectory(n model.NodeID) model.DirectoryID {
+	if b, ok := d.img.Broker(n); ok {
+		for _, dir := range b.Directories {
+			if !slices.Contains(b.Offline, dir) {
+				return dir
+			}
+		}
+		if len(b.Directories) > 0 {
+			return b.Directories[0]
+		}
+	}
+	return model.DirectoryID{}
 }

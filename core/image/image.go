@@ -196,7 +196,7 @@ func (i *Image) Config(r model.Resource) map[string]string {
 // TopicConfig is a topic's settings on one broker, with all defaults filled in:
 // its own, else the metadata's for this broker, else the metadata's for all
 // brokers, else those that the broker was started with (static, may be nil), else
-// the cluster's targets and Kafka's defaults. With NoNode it is what the cluster
+// the cluster's targets and Kafka's defaults. Min ISR has no layer of a broker's own. With NoNode it is what the cluster
 // goes by, whichever broker has the topic.
 func (i *Image) TopicConfig(topic string, node model.NodeID, static map[string]string) (topicconfig.Config, error) {
 	return topicconfig.Resolve(i.BrokerDefaults(node, static), i.Config(model.Resource{Type: model.ResourceTopic, Name: topic}))
@@ -207,18 +207,24 @@ func (i *Image) TopicConfig(topic string, node model.NodeID, static map[string]s
 // the cluster's target of min ISR. The map is the caller's.
 func (i *Image) BrokerDefaults(node model.NodeID, static map[string]string) map[string]string {
 	merged := make(map[string]string, len(static)+1)
-	if i.Cluster.MinISRTarget > 0 {
-		merged[minISRKey] = strconv.Itoa(int(i.Cluster.MinISRTarget))
-	}
 	topicconfig.Overlay(merged, static)
+	if i.Cluster.MinISRTarget > 0 {
+		merged[MinISRKey] = strconv.Itoa(int(i.Cluster.MinISRTarget))
+	}
 	topicconfig.Overlay(merged, i.Config(model.Resource{Type: model.ResourceBroker}))
 	if node != model.NoNode {
+		minISR, set := merged[MinISRKey]
 		topicconfig.Overlay(merged, i.Config(model.BrokerResource(node)))
+		if set {
+			merged[MinISRKey] = minISR
+		}
 	}
 	return merged
 }
 
-const minISRKey = "min.insync.replicas"
+// MinISRKey is the setting of the least ISR that acks=all is answered under. Leader and
+// controller have to go by the same, so that no broker has its own.
+const MinISRKey = "min.insync.replicas"
 
 // EffectiveMinISR is min ISR as it can be asked of a partition with this many
 // replicas: no more than there are, as in Kafka; and below the topic's target

@@ -129,18 +129,23 @@ func TestMinISRPrecedence(t *testing.T) {
 	if got := minISR(img); got != 2 {
 		t.Errorf("from the cluster's target: %d", got)
 	}
-	img = mustApply(t, img, &ConfigRecord{Resource: model.Resource{Type: model.ResourceBroker}, Key: minISRKey, Value: "3"})
+	// Leader and controller go by the same: a broker's own has no effect. (KIP-966)
+	own := mustApply(t, img, &BrokerRecord{ID: 1}, &ConfigRecord{Resource: model.BrokerResource(1), Key: MinISRKey, Value: "1"})
+	if c, err := own.TopicConfig("t", 1, map[string]string{MinISRKey: "9"}); err != nil || c.MinISR != 2 {
+		t.Errorf("with settings of one broker: %d, %v", c.MinISR, err)
+	}
+	img = mustApply(t, img, &ConfigRecord{Resource: model.Resource{Type: model.ResourceBroker}, Key: MinISRKey, Value: "3"})
 	if got := minISR(img); got != 3 {
 		t.Errorf("from the cluster-wide setting: %d", got)
 	}
-	img = mustApply(t, img, &ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "t"}, Key: minISRKey, Value: "1"})
+	img = mustApply(t, img, &ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "t"}, Key: MinISRKey, Value: "1"})
 	if got := minISR(img); got != 1 {
 		t.Errorf("from the topic: %d", got)
 	}
-	if c, err := img.TopicConfig("t", model.NoNode, map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 1 {
+	if c, err := img.TopicConfig("t", model.NoNode, map[string]string{MinISRKey: "9"}); err != nil || c.MinISR != 1 {
 		t.Errorf("TopicConfig: %d, %v", c.MinISR, err)
 	}
-	if c, err := img.TopicConfig("u", model.NoNode, map[string]string{minISRKey: "9"}); err != nil || c.MinISR != 3 {
+	if c, err := img.TopicConfig("u", model.NoNode, map[string]string{MinISRKey: "9"}); err != nil || c.MinISR != 3 {
 		t.Errorf("TopicConfig of another: %d, %v", c.MinISR, err)
 	}
 }

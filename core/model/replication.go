@@ -37,3 +37,17 @@ type ISRResult struct {
 	ISR            []NodeID
 	Err            error
 }
+
+// Reassignment asks that a partition get other replicas, the first of them the preferred
+// leader; nil: that it keep those that it had before. (KIP-455)
+type Reassignment struct {
+	Partition Partition
+	Replicas  []NodeID
+}
+
+// LogEnd is where a replica's log ends.
+type LogEnd struct {
+	Partition Partition
+	LastEpoch LeaderEpoch // of its last record, or NoEpoch
+	LEO       int64
+}

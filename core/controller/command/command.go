@@ -35,6 +35,8 @@ var ops = []controller.Op{
 	controller.Heartbeat{},
 	controller.AlterISR{},
 	controller.ElectLeaders{},
+	controller.AlterReassignments{},
+	controller.ReportLogs{},
 	controller.FenceBroker{},
 	controller.UnregisterBroker{},
 	controller.ConfirmRemoval{},

@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+)
+
+// alterReassignments gives partitions other replicas, or stops doing so, each on its own.
+// Those that are added come first into sync; then the others go. (KIP-455)
+func (d *decision) alterReassignments(op AlterReassignments) []error {
+	errs := make([]error, len(op.Changes))
+	asked := map[model.Partition]bool{}
+	var records []image.Record
+	for i, c := range op.Changes {
+		if asked[c.Partition] {
+			errs[i] = fmt.Errorf("partition %s is named more than once: %w", c.Partition, model.ErrInvalidRequest)
+			continue
+		}
+		asked[c.Partition] = true
+		_, t, ok := d.img.Partition(c.Partition)
+		if !ok {
+			errs[i] = fmt.Errorf("partition %s: %w", c.Partition, model.ErrUnknownTopicOrPartition)
+			continue
+		}
+		e := d.edit(t, c.Partition.Index)
+		if err := e.reassign(c.Replicas); err != nil {
+			errs[i] = fmt.Errorf("partition %s-%d: %w", t.Name, c.Partition.Index, err)
+			continue
+		}
+		r := e.finish()
+		if e.was.Leader != model.NoNode && e.next.Leader == model.NoNode {
+			errs[i] = fmt.Errorf("partition %s-%d: none of the replicas %v could lead; it would take an unclean election: %w", t.Name, c.Partition.Index, e.next.Replicas, model.ErrInvalidAssignment)
+			continue
+		}
+		if r != nil {
+			records = append(records, r)
+		}
+	}
+	d.emit(records...)
+	return errs
+}
+
+// reassign begins to give the partition other replicas, or with none goes back to those
+// that it had.
+func (e *edit) reassign(target []model.NodeID) error {
+	adding := func(n model.NodeID) bool { return slices.Contains(e.was.Adding, n) }
+	before := without(e.was.Replicas, adding)
+	if target == nil {
+		if len(e.was.Adding) == 0 && len(e.was.Removing) == 0 {
+			return model.ErrNoReassignment
+		}
+		target = before
+	} else if err := e.d.checkTarget(target); err != nil {
+		return err
+	}
+	in := func(list []model.NodeID) func(model.NodeID) bool {
+		return func(n model.NodeID) bool { return slices.Contains(list, n) }
+	}
+	p := &e.next
+	p.Adding = without(target, in(before))
+	p.Removing = without(before, in(target))
+	e.assign(append(slices.Clone(target), p.Removing...))
+	// Whoever was only being added may be the one that leads.
+	if len(e.complete()) == 0 && len(e.known()) == 0 {
+		return fmt.Errorf("none of the replicas %v has everything; it would take an unclean election: %w", p.Replicas, model.ErrInvalidAssignment)
+	}
+	return nil
+}
+
+func (d *decision) checkTarget(target []model.NodeID) error {
+	if len(target) == 0 {
+		return fmt.Errorf("no replicas: %w", model.ErrInvalidAssignment)
+	}
+	for i, n := range target {
+		if slices.Contains(target[:i], n) {
+			return fmt.Errorf("broker %d is named twice: %w", n, model.ErrInvalidAssignment)
+		}
+		if _, ok := d.img.Broker(n); !ok {
+			return fmt.Errorf("broker %d is not registered: %w", n, model.ErrInvalidAssignment)
+		}
+	}
+	return nil
+}
+
+// assign gives the partition these replicas, each in the directory that it has, or that
+// its broker puts new ones in. Others leave every list.
+func (e *edit) assign(replicas []model.NodeID) {
+	p := &e.next
+	var dirs []model.DirectoryID
+	for _, n := range replicas {
+		if i := slices.Index(p.Replicas, n); i >= 0 {
+			dirs = append(dirs, p.Directories[i])
+			continue
+		}
+		dirs = append(dirs, e.d.defaultDirectory(n))
+	}
+	p.Replicas, p.Directories = replicas, dirs
+	e.leave(func(n model.NodeID) bool { return !slices.Contains(replicas, n) })
+}
+
+// completeReassignment ends a reassignment once all of its target is in sync.
+func (e *edit) completeReassignment() {
+	p := &e.next
+	if len(p.Adding) == 0 && len(p.Removing) == 0 {
+		return
+	}
+	target := without(p.Replicas, func(n model.NodeID) bool { return slices.Contains(p.Removing, n) })
+	led := false
+	for _, n := range target {
+		if !slices.Contains(p.ISR, n) {
+			return
+		}
+		led = led || e.d.eligible(p, n)
+	}
+	if !led {
+		return
+	}
+	e.assign(target)
+	p.Adding, p.Removing = nil, nil
+}
