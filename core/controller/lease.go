@@ -36,6 +36,7 @@ type life struct {
 type soft struct {
 	awake time.Duration // for which it has led
 	last  time.Time
+	due   time.Time // when Due is to come
 	lives map[model.NodeID]*life
 	// nextRebalance is when preferred leaders are elected again, or 0: never.
 	nextRebalance time.Duration
@@ -53,7 +54,7 @@ func (m *Machine) advance(now time.Time) {
 
 // beginLeases gives every broker a whole lease, from now on.
 func (m *Machine) beginLeases(now time.Time, img *image.Image) {
-	m.soft = soft{last: now, lives: map[model.NodeID]*life{}, committed: img}
+	m.soft = soft{last: now, due: now.Add(m.cfg.BrokerLease / pulses), lives: map[model.NodeID]*life{}, committed: img}
 	for b := range img.Brokers() {
 		m.soft.lives[b.ID] = &life{epoch: b.Epoch, until: m.cfg.BrokerLease}
 	}
@@ -74,17 +75,18 @@ func (m *Machine) hear(id model.NodeID, epoch model.BrokerEpoch, offset int64) {
 
 // Deadline is when Due is to be stepped, if at all. Any Step may change it.
 func (m *Machine) Deadline() (time.Time, bool) {
-	if !m.leading {
-		return time.Time{}, false
-	}
-	return m.soft.last.Add(m.cfg.BrokerLease / pulses), true
+	return m.soft.due, m.leading
 }
 
 // due ends the leases that are over, all in one proposal, and elects preferred leaders
 // when it is time.
-func (m *Machine) due(out *Effects) {
-	if !m.leading || m.barrier != 0 {
+func (m *Machine) due(now time.Time, out *Effects) {
+	if !m.leading || now.Before(m.soft.due) {
 		return
+	}
+	m.soft.due = now.Add(m.cfg.BrokerLease / pulses)
+	if m.barrier != 0 {
+		return // the epoch of a registration is not known yet
 	}
 	d := m.decision()
 	d.endLeases()

@@ -190,7 +190,7 @@ func (m *Machine) Step(now time.Time, input Input, out *Effects) {
 	case Committed:
 		m.committed(in, out)
 	case Due:
-		m.due(out)
+		m.due(now, out)
 	}
 }
 

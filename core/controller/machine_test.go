@@ -138,7 +138,8 @@ func TestStories(t *testing.T) {
 // story is a host whose commands come from a file.
 type story struct {
 	*host
-	held bool
+	held    bool
+	removed map[string]model.TopicID // those seen as removed
 }
 
 func newStory(t *testing.T, d *datadriven.TestData) *story {
@@ -148,7 +149,7 @@ func newStory(t *testing.T, d *datadriven.TestData) *story {
 	cfg.RebalanceAbove = 40
 	d.MaybeScanArgs(t, "request-max", &cfg.RequestPartitionsMax)
 	d.MaybeScanArgs(t, "cluster-max", &cfg.ClusterPartitionsMax)
-	s := &story{host: newHost(t, cfg, cluster)}
+	s := &story{host: newHost(t, cfg, cluster), removed: map[string]model.TopicID{}}
 	if !d.HasArg("not-leading") {
 		s.step(Lead{s.img})
 	}
@@ -192,7 +193,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		return b.String()
 	}
 	var answered []CommandID
-	// One line of input is one command, so that several can be in flight.
+	// One line of input is one command: several are in flight when they are held.
 	for line := range strings.SplitSeq(d.Input, "\n") {
 		words := strings.Fields(line)
 		if d.Cmd != "do" || len(words) == 0 {
@@ -209,24 +210,47 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		id, got := s.command(s.op(t, words))
 		s.ops[id] = words[0]
 		answered = append(answered, got...)
+		for !s.held && len(s.proposals) > 0 {
+			answered = append(answered, s.commit(t)...)
+		}
 	}
-	return s.settle(t, answered)
+	return s.show(answered)
 }
 
-// wait lets time go by, while some brokers send heartbeats every 200 ms.
+// wait lets time go by, while some brokers send heartbeats every 200 ms: 2 does, 2s wants
+// to shut down, and 2@7 has the metadata up to 7.
 func (s *story) wait(t *testing.T, d *datadriven.TestData) string {
 	var beating string
 	d.MaybeScanArgs(t, "beating", &beating)
+	began := s.now
 	var answered []CommandID
 	for left := duration(t, d, "for"); left > 0; left -= 200 * time.Millisecond {
 		answered = append(answered, s.pass(min(left, 200*time.Millisecond))...)
 		for id := range strings.SplitSeq(beating, "+") {
 			if beating != "" {
-				id, _ := s.command(s.op(t, []string{"beat", "id=" + id}))
-				s.ops[id] = "beat"
+				id, offset, has := strings.Cut(id, "@")
+				id, leaves := strings.CutSuffix(id, "s")
+				words := []string{"beat", "id=" + id}
+				if has {
+					words = append(words, "offset="+offset)
+				}
+				if leaves {
+					words = append(words, "shutdown=y")
+				}
+				n, _ := s.command(s.op(t, words))
+				s.ops[n] = fmt.Sprintf("after %v: %s", s.now.Sub(began), words)
+				if a, ok := s.answers[n]; ok && a.Heartbeat.MayShutDown || a.Err != nil {
+					answered = append(answered, n)
+				}
 			}
 		}
-		s.settle(t, nil)
+		for !s.held && len(s.proposals) > 0 {
+			for _, id := range s.commit(t) {
+				if a := s.answers[id]; a.Heartbeat.MayShutDown || a.Err != nil {
+					answered = append(answered, id)
+				}
+			}
+		}
 	}
 	return s.settle(t, answered)
 }
@@ -398,6 +422,26 @@ func (s *story) op(t *testing.T, words []string) Op {
 			op.Partitions = append(op.Partitions, s.partition(t, w))
 		}
 		return op
+	case "reassign":
+		c := model.Reassignment{Partition: s.partition(t, list[0])}
+		if args["cancel"] == "" {
+			c.Replicas = assignment(t, cmp.Or(args["to"], "/"))[0]
+			if c.Replicas == nil {
+				c.Replicas = []model.NodeID{}
+			}
+		}
+		return AlterReassignments{Changes: []model.Reassignment{c}}
+	case "report": // t/0:last epoch,log end
+		op := ReportLogs{Broker: model.NodeID(number("id", 0)), Epoch: epoch()}
+		for _, w := range list {
+			at, end, _ := strings.Cut(w, ":")
+			e := model.LogEnd{Partition: s.partition(t, at)}
+			if _, err := fmt.Sscanf(end, "%d,%d", &e.LastEpoch, &e.LEO); err != nil {
+				t.Fatal(err)
+			}
+			op.Logs = append(op.Logs, e)
+		}
+		return op
 	case "fence":
 		return FenceBroker{ID: model.NodeID(number("id", 0)), Epoch: epoch()}
 	case "unregister":
@@ -442,8 +486,10 @@ func (s *story) op(t *testing.T, words []string) Op {
 	case "producer-ids":
 		return AllocateProducerIDs{}
 	case "confirm":
-		r := slices.Collect(s.img.RemovedTopics())
-		return ConfirmRemoval{Directory: model.DirectoryID{byte(number("dir", 0))}, Topics: []model.TopicID{r[0].ID}}
+		for r := range s.img.RemovedTopics() {
+			s.removed[r.Name] = r.ID
+		}
+		return ConfirmRemoval{Directory: model.DirectoryID{byte(number("dir", 0))}, Topics: []model.TopicID{s.removed[list[0]]}}
 	}
 	t.Fatalf("unknown operation %v", words)
 	return nil

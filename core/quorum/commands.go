@@ -279,6 +279,19 @@ func (n *Node) ElectLeaders(ctx context.Context, partitions []model.Partition, u
 	return a.Errs, err
 }
 
+// AlterReassignments gives partitions other replicas, each on its own: see the errors.
+// It returns when that has begun; the image tells when it is done. (KIP-455)
+func (n *Node) AlterReassignments(ctx context.Context, changes []model.Reassignment) ([]error, error) {
+	a, err := n.do(ctx, controller.AlterReassignments{Changes: changes})
+	return a.Errs, err
+}
+
+// ReportLogs says how long a broker's logs are: see controller.ReportLogs.
+func (n *Node) ReportLogs(ctx context.Context, op controller.ReportLogs) error {
+	_, err := n.do(ctx, op)
+	return err
+}
+
 // FenceBroker takes leadership and ISR membership from a broker, until its next
 // heartbeat.
 func (n *Node) FenceBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch) error {
