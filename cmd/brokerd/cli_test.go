@@ -271,6 +271,10 @@ func TestConfigCheckLooksAround(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(plugins, "mine"), []byte("#!/bin/sh\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	executables := t.TempDir()
+	if err := os.WriteFile(filepath.Join(executables, "mine"), []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(t.TempDir(), "b.yaml")
 	for _, tc := range []struct {
 		yaml string
@@ -288,6 +292,10 @@ func TestConfigCheckLooksAround(t *testing.T) {
 		{"storage.stores.main: {plugin: storage-file, config: {path: /proc/zz}}", exitUsage, "store main: /proc/zz cannot be made or used"},
 		{"storage.stores.main: {plugin: storage-file, config: {path: " + plugins + "/none/s}}", exitUsage, "there is no directory " + plugins + "/none to make s in"},
 		{"storage.stores.main: {plugin: storage-file, config: {path: " + plugins + "/s}}", exitOK, ""},
+		{"transport.config: {listen: \"h:1\", sekret: x}", exitUsage, `b.yaml:1: transport.config: plugin transport-tcp has no setting "sekret"; it has listen, advertise, `},
+		{"transport.plugin: storage-file", exitUsage, "transport.config: there is no plugin storage-file; those built in are transport-tcp"},
+		{"transport.config: {listen: \"h:1\", secret: \"${env:BROKERD_TEST_UNSET}\"}", exitOK, "transport.config: secret: ${env:BROKERD_TEST_UNSET}: the environment has no"},
+		{"transport: {plugin: mine, config: {any: 1}}\nplugins.dir: " + executables, exitOK, ""},
 		{"memory: 900TiB", exitUsage, "b.yaml:1: memory: 900TiB is more than this machine has"},
 	} {
 		if err := os.WriteFile(file, []byte(tc.yaml), 0o600); err != nil {

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/brokerd/brokerd/core/config"
-	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // checkSurroundings says what a configuration names that is not here. machine is
@@ -48,47 +47,73 @@ func checkSurroundings(c config.Loaded, machine int64) (problems []error, warnin
 			problems = append(problems, told("storage.stores", "store %s: %s", name, err))
 		}
 	}
+	if c.Transport.Used() {
+		if _, err := c.ResolveReferences(c.Transport.Config); err != nil {
+			warnings = append(warnings, told("transport.config", "%s", err).Error())
+		}
+		if err := checkTransport(c); err != nil {
+			problems = append(problems, told("transport.config", "%s", err))
+		}
+	}
 	return problems, warnings
 }
 
 // checkStore looks for a store's plugin, for its keys among those that the plugin
 // knows, and for its directory, where that can be told without running it.
 func checkStore(c config.Loaded, store config.Store) error {
-	if c.Plugins.Dir != "" {
-		path := filepath.Join(c.Plugins.Dir, store.Plugin)
-		info, err := os.Stat(path)
-		switch {
-		case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 == 0:
-			return fmt.Errorf("%s is there, but may not be executed; chmod +x it", path)
-		case err == nil:
-			return nil // `brokerd plugin check` asks it
-		case !errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("look for its plugin: %w", err)
+	var known []string
+	provider, builtin := builtinPlugins()[store.Plugin]
+	if builtin {
+		for _, s := range provider.Info().Settings {
+			known = append(known, s.Name)
 		}
 	}
-	provider, ok := builtinPlugins()[store.Plugin]
-	if !ok {
-		return fmt.Errorf("there is no plugin %s; those built in are %s, others are executables in plugins.dir", store.Plugin, strings.Join(builtinNames(), ", "))
-	}
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(store.Config, &keys); err != nil {
-		return fmt.Errorf("its config is not a mapping: %w", err)
-	}
-	known := provider.Info().Settings
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if !slices.ContainsFunc(known, func(s storage.Setting) bool { return s.Name == key }) {
-			return fmt.Errorf("plugin %s has no setting %q; it has %s", store.Plugin, key, settingNames(known))
-		}
+	if asIs, err := checkPlugin(c, store.Plugin, store.Config, builtinNames(), known); asIs || err != nil {
+		return err
 	}
 	return checkStorePath(c, store)
 }
 
-func settingNames(all []storage.Setting) string {
-	names := make([]string, len(all))
-	for i, s := range all {
-		names[i] = s.Name
+// checkTransport does the same for the plugin that carries messages between brokers.
+func checkTransport(c config.Loaded) error {
+	var known []string
+	if provider, builtin := builtinTransports()[c.Transport.Plugin]; builtin {
+		for _, s := range provider.Info().Settings {
+			known = append(known, s.Name)
+		}
 	}
-	return strings.Join(names, ", ")
+	_, err := checkPlugin(c, c.Transport.Plugin, c.Transport.Config, slices.Sorted(maps.Keys(builtinTransports())), known)
+	return err
+}
+
+// checkPlugin looks for a plugin, and for its section's keys among those that it knows,
+// which are not known of one that is no built-in one: then it is taken as it is.
+func checkPlugin(c config.Loaded, plugin string, section json.RawMessage, builtin, known []string) (asIs bool, err error) {
+	if c.Plugins.Dir != "" {
+		path := filepath.Join(c.Plugins.Dir, plugin)
+		info, err := os.Stat(path)
+		switch {
+		case err == nil && info.Mode().IsRegular() && info.Mode()&0o111 == 0:
+			return false, fmt.Errorf("%s is there, but may not be executed; chmod +x it", path)
+		case err == nil:
+			return true, nil // `brokerd plugin check` asks it
+		case !errors.Is(err, fs.ErrNotExist):
+			return false, fmt.Errorf("look for its plugin: %w", err)
+		}
+	}
+	if !slices.Contains(builtin, plugin) {
+		return false, fmt.Errorf("there is no plugin %s; those built in are %s, others are executables in plugins.dir", plugin, strings.Join(builtin, ", "))
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(section, &keys); err != nil {
+		return false, fmt.Errorf("its config is not a mapping: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if !slices.Contains(known, key) {
+			return false, fmt.Errorf("plugin %s has no setting %q; it has %s", plugin, key, strings.Join(known, ", "))
+		}
+	}
+	return false, nil
 }
 
 // memoryOfMachine asks Linux; elsewhere it is not known, and 0.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/sdk/plugin"
-	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/storagetest"
 )
 
@@ -99,7 +98,7 @@ func (c *console) checkPlugin(cmd *cobra.Command, name string, k checking) error
 		return nil
 	}
 	if k.settings == "" {
-		if !slices.ContainsFunc(info.Settings, func(s storage.Setting) bool { return s.Name == "path" }) {
+		if !slices.ContainsFunc(info.Settings, func(s plugin.Setting) bool { return s.Name == "path" }) {
 			return usagef(cmd, "the plugin has no setting path: say with --settings where each case of the kit has a place of its own, or give --probe")
 		}
 		k.settings = `{"path":"` + pluginhost.FreshDirectory + `/store"}`
@@ -117,7 +116,7 @@ func mustPluginFiles(dir string) []string {
 }
 
 // introduce prints what the plugin says of itself.
-func (c *console) introduce(info storage.Info, name, dir string) error {
+func (c *console) introduce(info plugin.Info, name, dir string) error {
 	path := ""
 	if dir != "" {
 		path = filepath.Join(dir, name)
@@ -126,7 +125,7 @@ func (c *console) introduce(info storage.Info, name, dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.out, "plugin    %s %s\nabout     %s\ncontract  storage, version %d\nsha256    %s\n\n", info.Name, info.Version, info.About, plugin.ProtocolVersion, sum)
+	_, err = fmt.Fprintf(c.out, "plugin    %s %s\nabout     %s\ncontract  %s, version %d\nsha256    %s\n\n", info.Name, info.Version, info.About, info.Kind, plugin.ProtocolVersion, sum)
 	if err != nil {
 		return err
 	}
@@ -187,7 +186,7 @@ func (c *console) runKit(ctx context.Context, host *pluginhost.Host, name string
 	return nil
 }
 
-func (c *console) showSettings(settings []storage.Setting) error {
+func (c *console) showSettings(settings []plugin.Setting) error {
 	rows := make([][]string, 0, len(settings))
 	for _, s := range settings {
 		about := s.About
