@@ -55,6 +55,14 @@ func (c *epochCache) last() model.LeaderEpoch {
 	return c.starts[len(c.starts)-1].Epoch
 }
 
+// first is the lowest epoch, or NoEpoch.
+func (c *epochCache) first() model.LeaderEpoch {
+	if len(c.starts) == 0 {
+		return model.NoEpoch
+	}
+	return c.starts[0].Epoch
+}
+
 // at is the epoch of the record at offset, or NoEpoch.
 func (c *epochCache) at(offset int64) model.LeaderEpoch {
 	for i := len(c.starts) - 1; i >= 0; i-- {

@@ -160,7 +160,7 @@ func (m *Machine) onSubscribed(now time.Time, in *Subscribed, out *Effects) {
 		m.up.logStart = in.LogStart
 	case in.Verdict == VerdictDiverges:
 		m.cut(now, in, out)
-	case in.Verdict == VerdictReset && in.LogStart > m.stored:
+	case in.Verdict == VerdictReset && in.LogStart >= m.stored && in.LogStart > m.logStart:
 		m.startAt(in.LogStart, out)
 	default:
 		m.subscribeLater(now, out)
@@ -214,7 +214,7 @@ func (m *Machine) truncated(now time.Time, in *Truncated, out *Effects) {
 	m.openAnew(out)
 }
 
-// startAt empties the log, which ends below where the leader's starts.
+// startAt empties the log, which has nothing of what the leader's has.
 func (m *Machine) startAt(to int64, out *Effects) {
 	out.Notices = append(out.Notices, Notice{Kind: NoticeTruncated, From: m.logStart, To: to,
 		Text: "the leader's log starts above"})

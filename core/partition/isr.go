@@ -158,7 +158,7 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 // mayJoin reports whether a follower has all that was committed, and all that was
 // there when the epoch began. (KAFKA-1211, KIP-101)
 func (m *Machine) mayJoin(f *follower) bool {
-	return !f.inISR && f.live && f.acked >= m.hw && f.acked >= m.epochStart
+	return !f.inISR && f.live && f.acked >= max(m.hw, m.epochStart, f.rejoins)
 }
 
 // ask asks for the ISR of this replica and those that are wanted.
@@ -234,7 +234,7 @@ func (m *Machine) lagged(now time.Time, out *Effects) {
 		}
 		due := f.markAt.Add(m.limits.LagMax)
 		if !due.After(now) {
-			f.lags = true
+			f.lags, f.rejoins = true, f.acked+1
 			due = now.Add(m.limits.LagMax)
 		}
 		if m.lagAt.IsZero() || due.Before(m.lagAt) {

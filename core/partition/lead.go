@@ -31,6 +31,9 @@ type follower struct {
 	markAt  time.Time
 	marked  bool
 	lags    bool // for too long, when TimerLag fired last
+	// rejoins is the log end without which it does not come back into the ISR: one that
+	// was behind has to have moved.
+	rejoins int64
 }
 
 // FollowerState is what a leader knows of another replica.
@@ -202,12 +205,13 @@ func (m *Machine) judge(f *follower, in *Subscribe, out *Effects) {
 	switch {
 	case in.LastEpoch > in.Epoch:
 		a.Verdict = VerdictUnknown
-	case in.LEO < m.logStart:
+	case in.LEO < m.logStart || in.LEO == m.logStart && in.LastEpoch != model.NoEpoch && in.LastEpoch < m.epochs.first():
+		// Where all that it has was trimmed here, nothing can be told of it.
 		a.Verdict = VerdictReset
 	case end.Epoch < in.LastEpoch || end.EndOffset < in.LEO:
 		a.Verdict, a.End = VerdictDiverges, end
 	default:
-		f.accepted, f.live = true, true
+		f.accepted, f.live, f.rejoins = true, true, 0
 		f.acked = max(0, min(in.Counted, in.LEO, m.stored))
 	}
 	out.Answers = append(out.Answers, a)

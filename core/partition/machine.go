@@ -265,8 +265,8 @@ func (m *Machine) View() View {
 		Epoch:      m.epoch,
 		EpochStart: m.epochStart,
 		LogStart:   m.logStart,
-		HighWater:  m.hw,
-		LastStable: m.hw,
+		HighWater:  min(m.hw, m.stored),
+		LastStable: min(m.hw, m.stored),
 		LEO:        m.stored,
 		Gen:        m.gen,
 		Why:        m.why,
@@ -300,13 +300,14 @@ func (m *Machine) Active() bool { return m.role != roleNone && m.state != stateE
 // Ended reports that Close was asked for.
 func (m *Machine) Ended() bool { return m.state == stateEnded }
 
-// forget drops what was known of the log: another leader may have written it.
+// forget drops what was known of the log: another leader may have written it. What is
+// below the high watermark is the same under every leader.
 func (m *Machine) forget() {
 	m.known, m.timersArmed = false, false
 	m.producers.reset()
 	m.early = nil
 	m.epochs = &epochCache{}
-	m.logStart, m.stored, m.durable, m.next, m.hw = 0, 0, 0, 0, 0
+	m.logStart, m.stored, m.durable, m.next = 0, 0, 0, 0
 	m.freed = 0
 	m.unsettled = false
 }

@@ -239,7 +239,7 @@ func (m *Machine) finishOpening(now time.Time, out *Effects) {
 	default:
 		m.logStart, m.stored, m.next = in.LogStart, in.LEO, in.LEO
 		m.durable = min(in.Durable, in.LEO)
-		m.hw = min(m.hw, in.LEO) // not zero where a follower has cut its log
+		m.hw = min(m.hw, in.LEO)
 		m.producers.adopt(m.early)
 		m.early = nil
 	}

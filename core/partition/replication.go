@@ -36,7 +36,7 @@ type Verdict int8
 const (
 	VerdictAccepted Verdict = iota // the stream goes on from the follower's LEO
 	VerdictDiverges                // the follower's log differs from End on: cut, and ask again
-	VerdictReset                   // the leader's log starts above the follower's end: start at LogStart
+	VerdictReset                   // the leader's log has nothing of the follower's any more: start at LogStart
 	VerdictFenced                  // the leader knows a higher leader epoch: wait for the metadata
 	VerdictUnknown                 // it does not lead under this epoch, or not yet: ask again later
 )

@@ -63,6 +63,15 @@ func (v *View) ServingReads() error {
 	return v.Serving()
 }
 
+// LogEnd is where the log ends. False: that is not known now.
+func (v *View) LogEnd() (model.LogEnd, bool) {
+	open := v.Status == StatusServing || v.Status == StatusFollowing && v.readable
+	if !open {
+		return model.LogEnd{}, false
+	}
+	return model.LogEnd{Partition: v.Partition, LastEpoch: v.epochs.last(), LEO: v.LEO}, true
+}
+
 // CheckEpoch compares the epoch that a client believes in with this one's;
 // NoEpoch is not checked. (KIP-320)
 func (v *View) CheckEpoch(current model.LeaderEpoch) error {

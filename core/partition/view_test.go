@@ -29,3 +29,27 @@ func TestEpochEndWhileReopened(t *testing.T) {
 		}
 	}
 }
+
+// A log's end is told where it is open, by whoever leads or follows, and nowhere else.
+func TestLogEnd(t *testing.T) {
+	epochs := &epochCache{starts: []EpochStart{{Epoch: 1, Start: 0}, {Epoch: 3, Start: 10}}}
+	for _, tc := range []struct {
+		status   Status
+		readable bool
+		want     bool
+	}{
+		{StatusServing, false, true},
+		{StatusFollowing, true, true},
+		{StatusFollowing, false, false},
+		{StatusReopened, true, false},
+		{StatusOpening, true, false},
+		{StatusOffline, true, false},
+		{StatusNone, true, false},
+	} {
+		v := View{Status: tc.status, Epoch: 4, LEO: 15, epochs: epochs, readable: tc.readable}
+		end, ok := v.LogEnd()
+		if ok != tc.want || ok && end != (model.LogEnd{LastEpoch: 3, LEO: 15}) {
+			t.Errorf("status %d, readable %v: %+v, %v", tc.status, tc.readable, end, ok)
+		}
+	}
+}

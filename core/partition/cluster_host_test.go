@@ -1,0 +1,388 @@
+package partition
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
+)
+
+// host is a broker around one machine: its disk, its store, its ends of links, and what it
+// has to do for clients. A life of it ends with its process.
+type host struct {
+	c     *cluster
+	index int
+	id    model.NodeID
+	disk
+
+	life        int
+	alive       bool
+	diedAt      time.Time
+	registered  bool
+	brokerEpoch model.BrokerEpoch
+	pausedUntil time.Time
+	cutUntil    time.Time // from the controller
+	version     int       // of the metadata
+	m           *Machine
+	out         Effects
+	timers      [TimerExpiry + 1]time.Time
+	streams     []*stream
+	sessions    map[model.NodeID]subscribed // of those who subscribed here
+
+	nextID   RequestID
+	payloads map[RequestID]*payload
+	asked    int // questions to the controller
+
+	hw      int64 // of the last view
+	checked int64 // what is below was checked
+	led     model.LeaderEpoch
+}
+
+// payload is what a request of this life has brought: of a client, or of a leader.
+type payload struct {
+	batches  []recordbatch.Info
+	acks     model.Acks
+	copied   bool
+	answered bool
+	released bool
+	done     func(Response)
+}
+
+// subscribed is the last subscription that came over a link.
+type subscribed struct {
+	session Session
+	link    int
+}
+
+// stream is a follower that is sent the log.
+type stream struct {
+	to        *host
+	session   Session
+	epoch     model.LeaderEpoch
+	next      int64
+	hw, start int64
+	stuck     bool // what comes next has gone
+}
+
+// start begins a life of the broker. Registered, it is given another broker epoch.
+func (h *host) start(again bool) {
+	h.life++
+	h.alive, h.registered = true, false
+	h.version = 0
+	h.brokerEpoch = h.c.ctl.register(h, again)
+	h.registered = true
+	limits := DefaultLimits()
+	limits.LagMax, limits.AnswerWait, limits.AppendStall = 200*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
+	limits.BackoffMin, limits.BackoffMax = 5*time.Millisecond, 50*time.Millisecond
+	limits.ScanBatches = 3
+	limits.SnapshotAfter = 20
+	h.m = New(Config{Node: h.id, Limits: limits, Settings: h.c.settings, Session: Session(h.brokerEpoch) << 32})
+	h.out = Effects{}
+	h.timers = [TimerExpiry + 1]time.Time{}
+	h.streams, h.sessions, h.payloads = nil, map[model.NodeID]subscribed{}, map[RequestID]*payload{}
+	h.handle, h.epoch, h.hw, h.checked, h.led = 0, -1, 0, 0, -1
+	for _, peer := range h.c.hosts {
+		if peer != h && peer.alive {
+			h.c.setLink(h, peer, true)
+		}
+	}
+}
+
+// die ends a life. The power loss takes what was not flushed, or some of it.
+func (h *host) die(power bool) {
+	h.alive, h.diedAt = false, h.c.now
+	h.registered = false
+	for _, id := range sortedIDs(h.payloads) {
+		if p := h.payloads[id]; !p.answered && p.done != nil {
+			p.done(Response{ID: id, Err: errors.New("connection reset")})
+		}
+	}
+	for _, peer := range h.c.hosts {
+		if peer != h {
+			h.c.setLink(h, peer, false)
+		}
+	}
+	if power {
+		h.losePower()
+		h.c.stats.powerLosses++
+	}
+}
+
+func sortedIDs(m map[RequestID]*payload) []RequestID {
+	ids := make([]RequestID, 0, len(m))
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// do runs something of this life, later when the process is paused.
+func (h *host) do(run func()) {
+	if !h.alive {
+		return
+	}
+	if h.pausedUntil.After(h.c.now) {
+		life := h.life
+		h.c.at(h.pausedUntil, func() {
+			if h.life == life {
+				h.do(run)
+			}
+		})
+		return
+	}
+	run()
+}
+
+// later runs something of this life.
+func (h *host) later(run func()) { h.in(h.c.between(0, 3), run) }
+
+func (h *host) in(d time.Duration, run func()) { h.when(h.c.now.Add(d), run) }
+
+func (h *host) when(at time.Time, run func()) {
+	life := h.life
+	h.c.at(at, func() {
+		if h.life == life {
+			h.do(run)
+		}
+	})
+}
+
+// linked tells the machine of a link.
+func (h *host) linked(peer *host, up bool) {
+	if s := h.sessions[peer.id]; s.session > 0 && s.link < h.c.link(h, peer).id {
+		delete(h.sessions, peer.id)
+		h.step(&Unsubscribed{Node: peer.id, Session: s.session})
+		h.streams = slices.DeleteFunc(h.streams, func(s *stream) bool { return s.to == peer })
+	}
+	h.step(&Reached{Node: peer.id, Up: up})
+}
+
+// step steps the machine, looks at it from outside, and has done what it asks.
+func (h *host) step(in Input) {
+	h.m.Step(h.c.now, in, &h.out)
+	if h.c.trace != nil {
+		v := h.m.View()
+		h.c.trace("broker %d: %T%+v -> status %d epoch %d, %d..%d..%d of %d; effects %+v", h.id, in, in, v.Status, v.Epoch, v.LogStart, v.HighWater, v.LEO, h.leo(), h.out)
+	}
+	h.look()
+	e := &h.out
+	h.storeCalls(e)
+	for _, t := range e.Timers {
+		h.timers[t.Timer] = t.At
+		if t.At.Sub(h.c.begun) > time.Minute {
+			continue
+		}
+		h.when(t.At, func() {
+			if h.timers[t.Timer].Equal(t.At) {
+				h.timers[t.Timer] = time.Time{}
+				h.step(&Fired{Timer: t.Timer})
+			}
+		})
+	}
+	for _, n := range e.Notices {
+		if n.Kind == NoticeLost || n.Kind == NoticeOffline {
+			h.c.fail("broker %d: %s %d..%d: %s: %v", h.id, n.Kind, n.From, n.To, n.Text, n.Err)
+		}
+	}
+	for _, id := range e.Releases {
+		p := h.payloads[id]
+		if p == nil || p.released {
+			h.c.fail("broker %d releases payload %d twice, or never had it", h.id, id)
+			return
+		}
+		p.released = true
+	}
+	for _, r := range e.Responses {
+		h.respond(r)
+	}
+	h.messages(e)
+	e.Reset()
+	h.pump()
+}
+
+// look checks what a reader can see.
+func (h *host) look() {
+	v := h.m.View()
+	known := v.Status == StatusServing || v.Status == StatusReopened || v.Status == StatusFollowing && v.readable
+	if !known {
+		return
+	}
+	if h.logStart > h.c.deleted {
+		h.c.fail("the log of broker %d starts at %d, and nobody has deleted more than what is below %d", h.id, h.logStart, h.c.deleted)
+	}
+	if v.LogStart > v.HighWater || v.HighWater > v.LEO {
+		h.c.fail("broker %d: log start %d, high watermark %d, log end %d", h.id, v.LogStart, v.HighWater, v.LEO)
+	}
+	if v.HighWater < h.hw {
+		h.c.fail("broker %d: high watermark %d falls to %d", h.id, h.hw, v.HighWater)
+	}
+	h.hw = v.HighWater
+	from := max(h.checked, h.logStart)
+	if v.HighWater > from {
+		for i := h.search(from); i < len(h.log) && h.log[i].LastOffset < v.HighWater; i++ {
+			h.c.commit(h, &h.log[i])
+		}
+		h.checked = v.HighWater
+		if v.Status == StatusServing {
+			h.inSyncHave(from, v.HighWater)
+		}
+	}
+	if v.Status == StatusServing && h.led != v.Epoch {
+		h.led = v.Epoch
+		h.c.stats.elections++
+		h.c.holdsAcked(h, "leading")
+	}
+}
+
+// inSyncHave checks that what a leader has committed is in the log of every broker that
+// the controller has in its ISR, and that could be elected as it is.
+func (h *host) inSyncHave(from, to int64) {
+	if h.m.epoch != h.c.ctl.epoch {
+		return
+	}
+	for _, id := range h.c.ctl.isr {
+		o := h.c.hosts[id-1]
+		if !o.registered {
+			continue
+		}
+		for off := max(from, o.logStart); off < to; off++ {
+			if o.valueAt(off) != h.c.committed[off] {
+				h.c.fail("leader %d has committed offset %d, and broker %d is in sync without it", h.id, off, o.id)
+				return
+			}
+		}
+	}
+}
+
+func (h *host) respond(r Response) {
+	p := h.payloads[r.ID]
+	if p == nil || p.answered {
+		h.c.fail("broker %d answers request %d twice, or never had it", h.id, r.ID)
+		return
+	}
+	p.answered = true
+	if r.Err == nil && p.acks == model.AcksAll && len(p.batches) > 0 {
+		h.c.answered(h, p.batches[0], r.BaseOffset)
+	}
+	if p.done != nil {
+		p.done(r)
+	}
+}
+
+// payloadOf keeps what a request brings, for as long as it is not released.
+func (h *host) payloadOf(p *payload) RequestID {
+	h.nextID++
+	h.payloads[h.nextID] = p
+	return h.nextID
+}
+
+// checkReleased wants every payload answered and released.
+func (h *host) checkReleased() {
+	for _, id := range sortedIDs(h.payloads) {
+		if p := h.payloads[id]; !p.released || !p.copied && !p.answered {
+			h.c.fail("broker %d: payload %d is answered %v, released %v", h.id, id, p.answered, p.released)
+		}
+	}
+}
+
+// messages sends what the machine has to say to other brokers.
+func (h *host) messages(e *Effects) {
+	if sub := e.Subscription; sub != nil {
+		in := Subscribe{Node: h.id, BrokerEpoch: h.brokerEpoch, Session: sub.Session, Epoch: sub.Epoch, LEO: sub.LEO,
+			Counted: sub.Counted, LastEpoch: sub.LastEpoch, LogStart: sub.LogStart}
+		to := h.c.hosts[sub.Leader-1]
+		h.c.send(h, to, func() {
+			if in.Session > to.sessions[h.id].session {
+				to.sessions[h.id] = subscribed{in.Session, h.c.link(h, to).id}
+			}
+			again := in
+			to.step(&again)
+		})
+	}
+	if e.Ack != nil {
+		in := Acknowledged{Node: h.id, Session: e.Ack.Session, Epoch: e.Ack.Epoch, LEO: e.Ack.LEO}
+		to := h.c.hosts[e.Ack.Leader-1]
+		h.c.send(h, to, func() {
+			again := in
+			to.step(&again)
+		})
+	}
+	for _, a := range e.Answers {
+		h.answer(a)
+	}
+	for _, x := range e.EndStreams {
+		h.streams = slices.DeleteFunc(h.streams, func(s *stream) bool { return s.to.id == x.Node && s.session == x.Session })
+	}
+	if e.Alter != nil {
+		h.c.ctl.ask(h, *e.Alter)
+	}
+}
+
+func (h *host) answer(a Answer) {
+	to := h.c.hosts[a.Node-1]
+	in := Subscribed{Node: h.id, Session: a.Session, Epoch: a.Epoch, Verdict: a.Verdict, End: a.End, LogStart: a.LogStart}
+	h.c.send(h, to, func() {
+		again := in
+		to.step(&again)
+	})
+	h.streams = slices.DeleteFunc(h.streams, func(s *stream) bool { return s.to == to && s.session <= a.Session })
+	switch a.Verdict {
+	case VerdictAccepted:
+		h.streams = append(h.streams, &stream{to: to, session: a.Session, epoch: a.Epoch, next: a.From, hw: -1})
+	case VerdictReset:
+		h.c.stats.resets++
+	case VerdictDiverges:
+		h.c.stats.truncations++
+	}
+}
+
+// pump sends followers what they do not have.
+func (h *host) pump() {
+	v := h.m.View()
+	if v.Status != StatusServing {
+		return
+	}
+	for _, s := range h.streams {
+		for !s.stuck {
+			in := Replicate{Session: s.session, Epoch: s.epoch, From: s.next, HighWater: v.HighWater, LogStart: v.LogStart}
+			if s.next < h.logStart && s.next >= v.LogStart {
+				break // soon the machine will know
+			}
+			if s.next < v.LogStart {
+				s.stuck = true
+			} else {
+				for i := h.search(s.next); i < len(h.log) && h.log[i].LastOffset < v.LEO && len(in.Batches) < 4; i++ {
+					in.Batches = append(in.Batches, h.log[i])
+					s.next = h.log[i].LastOffset + 1
+				}
+			}
+			if len(in.Batches) == 0 && s.hw == v.HighWater && s.start == v.LogStart && !s.stuck {
+				break
+			}
+			s.hw, s.start = v.HighWater, v.LogStart
+			h.c.send(h, s.to, func() {
+				again := in
+				again.ID = s.to.payloadOf(&payload{batches: in.Batches, copied: true})
+				s.to.step(&again)
+			})
+		}
+	}
+}
+
+// apply takes the metadata.
+func (h *host) apply(v int, meta *metadata) {
+	if v <= h.version {
+		return
+	}
+	h.version = v
+	if meta.leader == h.id {
+		h.step(&Lead{Epoch: meta.epoch, PartitionEpoch: meta.partitionEpoch, BrokerEpoch: h.brokerEpoch,
+			ISR: meta.isr, Replicas: meta.replicas, Target: len(meta.replicas)})
+		return
+	}
+	h.step(&Follow{Epoch: meta.epoch, PartitionEpoch: meta.partitionEpoch, Leader: meta.leader,
+		ISR: meta.isr, Replicas: meta.replicas, Target: len(meta.replicas)})
+}
