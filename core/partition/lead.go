@@ -13,7 +13,7 @@ import (
 type follower struct {
 	node        model.NodeID
 	brokerEpoch model.BrokerEpoch // of its last subscription, or NoBrokerEpoch
-	session     Session           // likewise
+	session     Session           // likewise; 0: none
 	accepted    bool              // what it says in its session counts
 	live        bool              // its stream has not ended
 	asked       Subscribe         // to be answered when the log is open, if pending

@@ -6,8 +6,8 @@ import (
 )
 
 // Session names one subscription of a follower to its leader. A follower draws them
-// rising for as long as its process lives; together with the broker epoch it tells
-// what comes late from an earlier subscription, or from an earlier life.
+// rising, over all its lives: it tells what comes late from an earlier subscription, or
+// from an earlier life.
 type Session uint64
 
 // Follow makes this replica a follower of Leader under Epoch, or tells that nobody

@@ -96,7 +96,8 @@ type Config struct {
 	Node      model.NodeID
 	Limits    Limits
 	Settings  Settings
-	// Session is below every one that is drawn. A machine of a replica that has had
-	// another in this process begins where that one has ended: see LastSession.
+	// Session is below every one that is drawn, and no other machine of this replica
+	// draws any above it: the broker epoch, shifted by 32, does for a life of the broker,
+	// and where the replica has had another machine in this life, that one's LastSession.
 	Session Session
 }
