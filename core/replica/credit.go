@@ -165,7 +165,7 @@ func (g *grant) release(n int) {
 }
 
 // news is what is to be told to the leader, whose window is to be as given, if anything.
-func (g *grant) news(window int64) (c streamwire.Credit, any bool) {
+func (g *grant) news(window int64) (c streamwire.Credit, is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.released == g.told && g.window == window {

@@ -21,7 +21,7 @@ const (
 	// readsMax how many such reads one stream has in each shard, with what they have read
 	// until it is sent: followers at the tail do not wait for those that catch up.
 	readBytes = 256 << 10
-	readsMax  = 4
+	readsMax  = 2
 	// piecesMax and pieceBytes are how many pieces of one partition, with how many bytes,
 	// a follower may have before it has acknowledged them, but for one of any size: no more
 	// than its machine takes. While there are as many, what comes becomes one larger piece.
@@ -153,6 +153,12 @@ func (s *Shard) unsubscribe(sub *subscriber) {
 	s.busyFeed(f) // it may have waited for credit
 }
 
+// endStream forgets a follower, and tells it so.
+func (s *Shard) endStream(sub *subscriber) {
+	s.unsubscribe(sub)
+	sub.feed.ends = append(sub.feed.ends, streamwire.End{Partition: sub.replica.id, Session: sub.session})
+}
+
 // dropRead lets go of what was read for a follower, unless that is on its way.
 func (s *Shard) dropRead(sub *subscriber) {
 	if sub.read == nil {
@@ -199,8 +205,7 @@ func (s *Shard) answered(r *replica, e *partition.Effects) {
 	for i := range e.EndStreams {
 		end := &e.EndStreams[i]
 		if sub := r.subscriberOf(end.Node); sub != nil && sub.session == end.Session {
-			s.unsubscribe(sub)
-			sub.feed.ends = append(sub.feed.ends, streamwire.End{Partition: r.id, Session: end.Session})
+			s.endStream(sub)
 		}
 	}
 	for _, sub := range r.subscribers {

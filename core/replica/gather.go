@@ -11,7 +11,7 @@ const gatherFor = 10 * time.Second
 
 // The kinds of lines that are gathered, as they are told together.
 const (
-	aboutCalls   = "store calls failed; they are repeated"
+	aboutCalls   = "what was tried on logs failed; it is tried again"
 	aboutOpening = "logs were opened again"
 	aboutRefusal = "appends were refused"
 	aboutDeletes = "logs could not be deleted; trying again"

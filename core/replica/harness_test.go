@@ -80,6 +80,9 @@ func (r *restartable) Flush(ctx context.Context, hs []storage.Handle) []storage.
 func (r *restartable) Trim(ctx context.Context, h storage.Handle, to int64) (int64, error) {
 	return r.current.Load().Trim(ctx, h, to)
 }
+func (r *restartable) Truncate(ctx context.Context, h storage.Handle, epoch int32, to int64) (int64, error) {
+	return r.current.Load().Truncate(ctx, h, epoch, to)
+}
 func (r *restartable) Retain(ctx context.Context, h storage.Handle, p storage.RetainPolicy) (storage.RetainResult, error) {
 	return r.current.Load().Retain(ctx, h, p)
 }

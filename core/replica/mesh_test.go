@@ -23,11 +23,14 @@ type mesh struct {
 	quiet bool                     // the test is over
 	going sync.WaitGroup
 	seen  meshCounts
+	// said is what the follower has said on some streams, to be said again.
+	said map[*meshEnd][][]byte
 }
 
 // meshCounts is what the mesh has seen.
 type meshCounts struct {
 	messages int // with batches
+	repeats  int // streams that were said again
 	most     int64
 }
 
@@ -61,7 +64,7 @@ type meshMessage struct {
 }
 
 func newMesh(t testing.TB) *mesh {
-	m := &mesh{t: t, nodes: map[model.NodeID]*meshNode{}, ends: map[StreamID]*meshEnd{}, cuts: map[[2]model.NodeID]bool{}}
+	m := &mesh{t: t, nodes: map[model.NodeID]*meshNode{}, ends: map[StreamID]*meshEnd{}, cuts: map[[2]model.NodeID]bool{}, said: map[*meshEnd][][]byte{}}
 	t.Cleanup(m.stop)
 	return m
 }
@@ -95,7 +98,7 @@ func (m *mesh) attach(node model.NodeID, to Receiver) {
 	n.to = to
 	clear(n.wanted)
 	for _, e := range m.ends {
-		if e.owner == n || e.peer.owner == n {
+		if e.owner == n || e.peer != nil && e.peer.owner == n {
 			m.closeLocked(e)
 		}
 	}
@@ -216,8 +219,48 @@ func (n *meshNode) Send(s StreamID, parts [][]byte, sent func(bool)) bool {
 	}
 	data := slices.Concat(parts...)
 	m.checkCreditLocked(e, data)
+	if e.peer == nil { // one that is said again
+		m.going.Go(func() { sent(true) })
+		return true
+	}
+	if e.dialled && len(m.said[e]) < saidMax {
+		m.said[e] = append(m.said[e], data)
+	}
 	m.putLocked(e.peer, &meshMessage{data: data, sent: sent})
 	return true
+}
+
+// saidMax is how many messages of a stream are kept to be said again.
+const saidMax = 50
+
+// repeat has followers say again what they said on earlier streams, each on a new one.
+func (m *mesh) repeat() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for e, said := range m.said {
+		if !e.closed || e.peer.owner.to == nil {
+			continue
+		}
+		delete(m.said, e)
+		m.last += 2
+		to, again := e.peer.owner, &meshEnd{id: m.last, owner: e.peer.owner}
+		m.ends[again.id] = again
+		receiver := to.to
+		m.going.Go(func() {
+			receiver.StreamUp(again.id, e.owner.node, false)
+			for _, data := range said {
+				if room := receiver.StreamRoom(again.id, len(data)); room != nil {
+					copy(room, data)
+					receiver.StreamMessage(again.id, room)
+				}
+			}
+			receiver.StreamDown(again.id)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.seen.repeats++
+			delete(m.ends, again.id)
+		})
+	}
 }
 
 func (m *mesh) putLocked(e *meshEnd, msg *meshMessage) {
@@ -243,7 +286,7 @@ func (n *meshNode) End(s StreamID) {
 // closeLocked ends both ends of a stream, and loses what is on its way.
 func (m *mesh) closeLocked(e *meshEnd) {
 	for _, e := range []*meshEnd{e, e.peer} {
-		if e.closed {
+		if e == nil || e.peer == nil || e.closed {
 			continue
 		}
 		for _, msg := range e.queue {
@@ -297,7 +340,7 @@ func hasBatches(t testing.TB, message []byte) (has bool) {
 // checkCreditLocked sees that a leader sends no more than it was granted, but for one
 // message that has all for itself.
 func (m *mesh) checkCreditLocked(e *meshEnd, data []byte) {
-	if e.dialled || !hasBatches(m.t, data) {
+	if e.dialled || e.peer == nil || !hasBatches(m.t, data) {
 		return
 	}
 	under := e.sent - e.released

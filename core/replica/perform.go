@@ -290,7 +290,9 @@ func (s *Shard) notice(r *replica, n *partition.Notice) {
 		if s.gathered(r, aboutCalls, slog.Any("err", n.Err)) {
 			return
 		}
-		log.Warn("store call failed; it is repeated: " + n.Text)
+		log.Warn("could not " + n.Text + "; trying again")
+	case partition.NoticeTruncated:
+		log.Warn("truncating the log: "+n.Text, "from", n.From, "to", n.To)
 	case partition.NoticeOpened:
 		log.Debug("log is open", "from", n.From, "to", n.To)
 	}

@@ -3,14 +3,19 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
 
@@ -21,6 +26,7 @@ type fleet struct {
 	t       testing.TB
 	mesh    *mesh
 	brokers map[model.NodeID]*fixture
+	stores  map[model.NodeID]*heldStore
 
 	mu      sync.Mutex
 	cluster *cluster
@@ -30,7 +36,7 @@ type fleet struct {
 // newFleet starts n brokers, of whom each has a replica of every partition, which the
 // first leads.
 func newFleet(t testing.TB, n int, partitions int, change func(*Config)) *fleet {
-	f := &fleet{t: t, mesh: newMesh(t), brokers: map[model.NodeID]*fixture{}, cluster: &cluster{t: t, img: &image.Image{}}}
+	f := &fleet{t: t, mesh: newMesh(t), brokers: map[model.NodeID]*fixture{}, stores: map[model.NodeID]*heldStore{}, cluster: &cluster{t: t, img: &image.Image{}}}
 	var nodes []model.NodeID
 	var dirs []model.DirectoryID
 	records := []image.Record{&image.ClusterRecord{Cluster: image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: int16(n), MinISRTarget: 1}}}
@@ -66,7 +72,8 @@ func (f *fleet) start(node model.NodeID, store *restartable, change func(*Config
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := start(f.t, store, f.cluster, cfg, func(d *Deps) {
-		d.Directories[0].ID, d.Streams, d.Controller = dirOf(node), streams, f
+		f.stores[node] = &heldStore{restartable: store}
+		d.Directories[0].ID, d.Directories[0].Store, d.Streams, d.Controller = dirOf(node), f.stores[node], streams, f
 	})
 	f.brokers[node] = b
 	f.mesh.attach(node, b.Manager)
@@ -212,5 +219,214 @@ func TestReplication(t *testing.T) {
 	}
 	if got := f.isr(part(1)); len(got) != 3 {
 		t.Fatalf("the ISR is %v", got)
+	}
+}
+
+// leader is who leads a partition, by the metadata.
+func (f *fleet) leader(p model.Partition) model.NodeID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got, _, _ := f.cluster.img.Partition(p)
+	return got.Leader
+}
+
+// trouble does one thing to the brokers, or ends one.
+func (f *fleet) trouble(rng *rand.Rand, partitions int) string {
+	node := func() model.NodeID { return model.NodeID(1 + rng.IntN(len(f.brokers))) }
+	switch a, b := node(), node(); rng.IntN(6) {
+	case 0:
+		f.mesh.cut(a, b, true)
+		return "cut"
+	case 1, 2:
+		for from := range f.brokers {
+			for to := range f.brokers {
+				f.mesh.cut(from, to, false)
+			}
+		}
+		return "heal"
+	case 3:
+		store := f.brokers[a].store
+		store.kill()
+		store.start(f.t)
+		f.brokers[a].Restarted("main")
+		return "kill"
+	case 4:
+		f.mesh.repeat()
+		return "repeat"
+	}
+	p := part(int32(rng.IntN(partitions)))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got, _, _ := f.cluster.img.Partition(p)
+	f.applyLocked(&image.PartitionChangeRecord{Partition: p, LeaderChange: true, Leader: got.ISR[rng.IntN(len(got.ISR))]})
+	return "elect"
+}
+
+// TestNothingAcknowledgedIsLost: while links are cut, stores die, leaders change and old
+// streams are said again, what was acknowledged stays at its offset, on every replica that
+// is in sync.
+func TestNothingAcknowledgedIsLost(t *testing.T) {
+	const partitions, producers = 3, 6
+	f := newFleet(t, 3, partitions, func(c *Config) { c.CopyBytes, c.Limits.LagMax = 256<<10, 40*time.Millisecond })
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var mu sync.Mutex
+	acked := map[model.Partition]map[int64]string{}
+	total := 0
+	var load sync.WaitGroup
+	for i := range producers {
+		p := part(int32(i % partitions))
+		acked[p] = map[int64]string{}
+		load.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				v := fmt.Sprintf("%d-%d", i, n)
+				r := f.brokers[f.leader(p)].produce(p, makeBatch(t, batch.Options{}, v+strings.Repeat(" ", n%5*3000)))
+				if r.Err != nil {
+					continue
+				}
+				mu.Lock()
+				acked[p][r.BaseOffset] = v
+				total++
+				mu.Unlock()
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	did := map[string]int{}
+	for range 100 {
+		mu.Lock()
+		until := total + rng.IntN(40)
+		mu.Unlock()
+		for wait := time.Now().Add(100 * time.Millisecond); time.Now().Before(wait); {
+			mu.Lock()
+			enough := total >= until
+			mu.Unlock()
+			if enough {
+				break
+			}
+			<-time.After(time.Millisecond)
+		}
+		did[f.trouble(rng, partitions)]++
+	}
+	for from := range f.brokers {
+		for to := range f.brokers {
+			f.mesh.cut(from, to, false)
+		}
+	}
+	cancel()
+	load.Wait()
+	t.Logf("%d acknowledged, %v, %d changes of an ISR, %s", total, did, f.alters, f.mesh)
+	if total < 50 {
+		t.Errorf("only %d were acknowledged", total)
+	}
+	f.eventually("all are in sync", func() bool {
+		for p := range acked {
+			if len(f.isr(p)) < 3 {
+				return false
+			}
+		}
+		return true
+	})
+	for p, values := range acked {
+		f.holds(p, values)
+	}
+}
+
+// holds sees that every broker has the same values, and those that were acknowledged.
+func (f *fleet) holds(p model.Partition, acked map[int64]string) {
+	f.t.Helper()
+	var first []string
+	for _, node := range f.nodes() {
+		f.elect(p, node)
+		var got []string
+		for _, v := range f.values(node, p) {
+			got = append(got, strings.TrimRight(v, " "))
+		}
+		if first == nil {
+			first = got
+		} else if !slices.Equal(first, got) {
+			f.t.Errorf("partition %d: broker %d has another log than broker 1", p.Index, node)
+		}
+		has := map[string]bool{}
+		for _, v := range got {
+			has[v] = true
+		}
+		for at, v := range acked {
+			if !has[fmt.Sprintf("%d=%s", at, v)] {
+				f.t.Errorf("partition %d: broker %d does not have %s at %d", p.Index, node, v, at)
+			}
+		}
+	}
+}
+
+// heldStore holds appends until it is let go.
+type heldStore struct {
+	*restartable
+	hold atomic.Bool
+	mu   sync.Mutex
+	held []func()
+}
+
+func (h *heldStore) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold.Load() || len(h.held) > 0 {
+		h.held = append(h.held, func() { h.restartable.Append(context.Background(), req, done) })
+		return
+	}
+	h.restartable.Append(ctx, req, done)
+}
+
+func (h *heldStore) letGo() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hold.Store(false)
+	for _, f := range h.held {
+		f()
+	}
+	h.held = nil
+}
+
+// TestASlowFollowerIsLeftOutAndComesBack: meanwhile it has no more under way than it has
+// granted, and the others go on; also where what it lacks is no longer in memory.
+func TestASlowFollowerIsLeftOutAndComesBack(t *testing.T) {
+	const window = 128 << 10
+	f := newFleet(t, 3, 1, func(c *Config) {
+		c.CopyBytes, c.TailBytes = window, 256<<10
+		c.Limits.AppendStall = time.Hour // what holds is no fault of the log
+	})
+	slow := f.stores[3]
+	f.produce(1, part(0), "first")
+	slow.hold.Store(true)
+	acked := map[int64]string{0: "first"}
+	for i := range 100 {
+		v := fmt.Sprint(i)
+		acked[f.produce(1, part(0), v+strings.Repeat(" ", 10_000))] = v
+	}
+	f.eventually("it is left out", func() bool { return slices.Equal(f.isr(part(0)), []model.NodeID{1, 2}) })
+	if most := f.mesh.counts().most; most > window {
+		t.Errorf("%d bytes were under way, %d granted", most, window)
+	}
+	slow.letGo()
+	f.eventually("it is back", func() bool { return len(f.isr(part(0))) == 3 })
+	f.holds(part(0), acked)
+}
+
+// TestABatchThatIsLargerThanAllThatIsGranted goes when nothing else is under way, whether
+// it is in memory or has to be read.
+func TestABatchThatIsLargerThanAllThatIsGranted(t *testing.T) {
+	for _, tail := range []int64{0, 8 << 20} {
+		f := newFleet(t, 2, 2, func(c *Config) { c.CopyBytes, c.TailBytes = 20<<10, tail })
+		acked := map[int64]string{}
+		for i := range 20 {
+			v := fmt.Sprint(i)
+			f.produce(1, part(1), v)
+			size := i % 3 * 700_000
+			if i%3 == 0 {
+				size = 3000
+			}
+			acked[f.produce(1, part(0), v+strings.Repeat(" ", size))] = v
+		}
+		f.holds(part(0), acked)
 	}
 }

@@ -380,7 +380,7 @@ func (s *Shard) remove(now time.Time, r *replica) {
 		s.session = max(s.session, r.machine.LastSession())
 	}
 	for len(r.subscribers) > 0 {
-		s.unsubscribe(r.subscribers[0])
+		s.endStream(r.subscribers[0])
 	}
 	r.deleting, r.closed = true, true
 	s.tails.reset(&r.tail)
