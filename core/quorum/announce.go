@@ -10,23 +10,32 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// announceTicks are between two announcements that came to nothing.
-const announceTicks = 3
+const (
+	// announceTicks are between two announcements that came to nothing.
+	announceTicks = 3
+	// seekTicks are between two questions of a leader after a member that is silent.
+	seekTicks = 10
+)
 
 // announce is how this node makes itself known, as long as the metadata does not know it as
 // it is, or nobody leads: then it also tells others where it is now.
 type announce struct {
 	underWay bool
 	ticks    int
-	leader   Address // as another node said; its Endpoint "" if none did
+	leader   Address // as another node said, or who may know; its Endpoint "" if none did
 	next     int     // of those who may be asked
 	said     string  // what went wrong last
+	seed     int     // of those that are asked after a silent member
 }
 
 // tickAnnounce announces this node, where that is due.
 func (n *Node) tickAnnounce() {
 	a := &n.announce
-	if n.deps.Peers == nil || n.cfg.Endpoint == "" || n.elected || a.underWay {
+	if n.deps.Peers == nil || n.cfg.Endpoint == "" || a.underWay {
+		return
+	}
+	if n.elected {
+		n.seek()
 		return
 	}
 	if a.ticks++; a.ticks < announceTicks || n.isKnown() && n.raft.BasicStatus().Lead != raft.None {
@@ -46,6 +55,23 @@ func (n *Node) tickAnnounce() {
 	c := memberChange{how: memberAnnounced, member: n.asMember(), known: n.Image().Cluster.ID != ""}
 	a.underWay = true
 	n.ask(to, kindMember, c.encode(), func(got answer, err error) { n.heardOfAnnouncement(to, got, err) })
+}
+
+// seek asks the seeds where a member may be that is silent. Who is asked hears where this
+// node is: the member, if it has moved, or knows nobody's place of now.
+func (n *Node) seek() {
+	seeds := n.cfg.others()
+	if n.announce.ticks++; n.announce.ticks < seekTicks || len(seeds) == 0 {
+		return
+	}
+	n.announce.ticks = 0
+	for m := range n.Image().Members() {
+		if p := n.peers[raftID(m.Directory)]; m.Directory != n.identity.DirectoryID && (p == nil || p.silent > 2*n.cfg.ElectionTicks) {
+			n.announce.seed++
+			n.ask(Address{Endpoint: seeds[n.announce.seed%len(seeds)], Node: model.NoNode}, kindWho, nil, func(answer, error) {})
+			return
+		}
+	}
 }
 
 // isKnown says whether the metadata knows this node as it is.

@@ -20,12 +20,15 @@ const (
 	findTold = 50
 )
 
-// Verdict is what becomes of a node whose directory is empty. At most one of it is set.
+// Verdict is what becomes of a node whose directory is empty: it creates a cluster, or joins
+// one, or nothing is known.
 type Verdict struct {
 	// Create: the other seeds have no cluster, and this node is to create it.
 	Create bool
 	// Join is the cluster that a seed is a member of.
 	Join model.ClusterID
+	// Seed is who said so.
+	Seed string
 }
 
 // Finder finds out whether there is a cluster to join, for a node whose directory is
@@ -167,7 +170,7 @@ func (f *Finder) take(in Found) {
 		f.err = fmt.Errorf("the seed %s belongs to cluster %s and not to cluster %s: correct cluster.id or the seeds: %w", in.seed, a.cluster, f.cfg.ClusterID, ErrForeign)
 		f.done = true
 	default:
-		f.verdict.Join, f.done = a.cluster, true
+		f.verdict.Join, f.verdict.Seed, f.done = a.cluster, in.seed, true
 	}
 }
 

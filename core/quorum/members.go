@@ -34,7 +34,7 @@ type memberChange struct {
 }
 
 func (c *memberChange) encode() []byte {
-	return append(appendMember([]byte{byte(c.how)}, c.member), flag(c.known))
+	return append(appendMember([]byte{byte(c.how)}, c.member), bit(c.known))
 }
 
 func decodeMemberChange(b []byte) (*memberChange, error) {

@@ -141,6 +141,7 @@ func Open(cfg Config, deps Deps) (*Node, error) {
 		n.rand = rand.Reader
 	}
 	n.leads.Store(int32(model.NoNode))
+	n.announce = announce{leader: Address{Endpoint: n.cfg.Verdict.Seed, Node: model.NoNode}, ticks: announceTicks}
 	n.loop = loop.New[Input](n, n.clock, requestsQueued)
 	disk := deps.Disk
 	if disk == nil {

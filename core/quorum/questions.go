@@ -68,7 +68,7 @@ func (n *Node) Question(b []byte, reply func(answer []byte)) {
 		return
 	case kind == kindWho:
 		reply(appendCluster(n.identity.ClusterID, false, n.identity.NodeID))
-		return
+		reply = func([]byte) {} // and the loop hears where the other is
 	}
 	q := &question{kind: kind, from: from, body: body}
 	q.reply = func(answer []byte) {
@@ -82,11 +82,19 @@ func (n *Node) Question(b []byte, reply func(answer []byte)) {
 
 // answer gives another node's question to the controller, or says who leads.
 func (n *Node) answer(q *question) {
+	if q.kind == kindWho && q.from.DirectoryID.IsZero() {
+		q.reply(nil) // it has no cluster yet
+		return
+	}
 	if n.stranger(q.from) {
 		q.reply(appendText([]byte{wireVersion, byte(statusForeign)}, string(n.identity.ClusterID)))
 		return
 	}
 	n.hear(q.from)
+	if q.kind == kindWho {
+		q.reply(nil)
+		return
+	}
 	r := &request{remote: true, expires: n.now.Add(askTimeout)}
 	r.reply = func(a controller.Answer) { q.reply(doneAnswer(n.Image().Offset, a)) }
 	r.refuse = func() {
@@ -123,7 +131,7 @@ func notLeader(leader Address) []byte {
 }
 
 func appendCluster(id model.ClusterID, founding bool, node model.NodeID) []byte {
-	b := append(appendText([]byte{wireVersion, byte(statusCluster)}, string(id)), flag(founding))
+	b := append(appendText([]byte{wireVersion, byte(statusCluster)}, string(id)), bit(founding))
 	return binary.AppendUvarint(b, uint64(node))
 }
 

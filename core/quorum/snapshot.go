@@ -16,6 +16,9 @@ const (
 	snapshotBytes = 64 << 20
 	// snapshotRetry entries after one that had no room, another is tried.
 	snapshotRetry = 100
+	// snapshotTail is how many of its last entries a node that has taken a snapshot keeps in
+	// memory, as a part of those between two: who lags by less is sent them alone.
+	snapshotTail = 8
 )
 
 // maybeSnapshot saves the image once the log is long, and drops that much of the log.
@@ -24,7 +27,7 @@ func (n *Node) maybeSnapshot() error {
 	if n.applied-n.snapped < uint64(n.cfg.SnapshotEntries) && n.logBytes < snapshotBytes || n.applied < n.snapAfter {
 		return nil
 	}
-	err := n.store.snapshot(n.applied, n.conf, n.snapshotData())
+	err := n.store.snapshot(n.applied, n.conf, n.snapshotData(), uint64(n.cfg.SnapshotEntries/snapshotTail))
 	if isFull(err) { // the log goes on without
 		n.snapAfter = n.applied + snapshotRetry
 		n.log.Warn("no room for a snapshot of the metadata", "dir", n.cfg.Dir, "err", err)

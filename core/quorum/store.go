@@ -76,8 +76,9 @@ func lastChange(entries []*raftpb.Entry) uint64 {
 	return 0
 }
 
-// snapshot makes data the snapshot at index, and drops the log up to there.
-func (s *store) snapshot(index uint64, conf *raftpb.ConfState, data []byte) error {
+// snapshot makes data the snapshot at index, and drops the log up to there, but for some
+// entries in memory.
+func (s *store) snapshot(index uint64, conf *raftpb.ConfState, data []byte, tail uint64) error {
 	snap, err := s.mem.CreateSnapshot(index, conf, data)
 	if err != nil {
 		return fmt.Errorf("snapshot at %d: %w", index, err)
@@ -86,8 +87,12 @@ func (s *store) snapshot(index uint64, conf *raftpb.ConfState, data []byte) erro
 		return fmt.Errorf("save snapshot at %d: %w", index, err)
 	}
 	s.saved = s.hard
-	if err := s.mem.Compact(index); err != nil {
-		return fmt.Errorf("compact the metadata log to %d: %w", index, err)
+	first, err := s.mem.FirstIndex()
+	if err != nil || index < first+tail {
+		return err
+	}
+	if err := s.mem.Compact(index - tail); err != nil {
+		return fmt.Errorf("compact the metadata log to %d: %w", index-tail, err)
 	}
 	return nil
 }

@@ -154,6 +154,7 @@ func (n *Node) begin() error {
 		return err
 	}
 	if !n.onlyVoter() {
+		n.tickAnnounce()
 		return nil
 	}
 	if err := n.raft.Campaign(); err != nil {

@@ -123,10 +123,10 @@ func appendMember(b []byte, m image.Member) []byte {
 	b = append(b, m.Directory[:]...)
 	b = binary.AppendUvarint(b, uint64(m.Node))
 	b = appendText(b, m.Endpoint)
-	return append(b, flag(m.MayVote))
+	return append(b, bit(m.MayVote))
 }
 
-func flag(set bool) byte {
+func bit(set bool) byte {
 	if set {
 		return 1
 	}

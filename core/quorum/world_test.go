@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"container/heap"
 	"errors"
+	"flag"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,10 +19,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/brokerd/brokerd/core/controller"
-	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
 )
+
+var traceFlag = flag.Bool("story", false, "say what the nodes of a cluster log")
+
+// worldLog says who logs, and when in the world.
+type worldLog struct{ s *site }
+
+func (l worldLog) Write(b []byte) (int, error) {
+	_, rest, _ := bytes.Cut(b, []byte(" level="))
+	l.s.w.t.Logf("%v node %d life %d: %s", l.s.w.now.Sub(time.Unix(1e9, 0)), l.s.id, l.s.life, bytes.TrimSpace(rest))
+	return len(b), nil
+}
 
 var errDisk = errors.New("the disk has died")
 
@@ -154,6 +166,8 @@ type world struct {
 	byHand  bool                 // voters were changed by hand
 	tally   map[string]int
 	asked   int
+
+	settling bool // there are no more faults
 }
 
 func newWorld(t *testing.T, seed uint64, nodes int, adapt func(*Config)) *world {
@@ -163,13 +177,9 @@ func newWorld(t *testing.T, seed uint64, nodes int, adapt func(*Config)) *world 
 		cuts: map[[2]*site]bool{}, entries: map[uint64][2]uint64{}, images: map[uint64]uint64{}, leaders: map[uint64]uint64{},
 		votes: map[[2]uint64]uint64{}, done: map[string]bool{}, blocks: map[int64]bool{}, tally: map[string]int{},
 	}
-	var seeds []string
 	for i := range nodes {
-		seeds = append(seeds, fmt.Sprint("host-", i+1))
-	}
-	for i := range nodes {
-		s := &site{w: w, id: model.NodeID(i + 1), endpoint: seeds[i], disk: &memDisk{}}
-		s.cfg = Config{Dir: "none", NodeID: s.id, Bootstrap: i == 0, Endpoint: s.endpoint, Seeds: seeds, SnapshotEntries: 1000, Controller: controller.Config{BrokerLease: time.Hour}}
+		s := &site{w: w, id: model.NodeID(i + 1), endpoint: fmt.Sprint("host-", i+1), disk: &memDisk{}}
+		s.cfg = Config{Dir: "none", NodeID: s.id, Bootstrap: i == 0, Endpoint: s.endpoint, SnapshotEntries: 1000, Controller: controller.Config{BrokerLease: time.Hour}}
 		if adapt != nil {
 			adapt(&s.cfg)
 		}
@@ -194,6 +204,10 @@ func (w *world) chance(n int) bool { return w.rand.IntN(1000) < n }
 // start opens a node that is down. One without a log looks for a cluster first.
 func (s *site) start() {
 	s.life++
+	s.cfg.Seeds = nil
+	for _, o := range s.w.sites { // whoever moves a node tells the next one that starts
+		s.cfg.Seeds = append(s.cfg.Seeds, o.endpoint)
+	}
 	s.node, s.finder, s.checked, s.led, s.paused = nil, nil, 0, false, time.Time{}
 	if s.disk.stored == nil {
 		s.find()
@@ -207,7 +221,11 @@ func (s *site) deps() Deps {
 	for i := range seed {
 		seed[i] = byte(s.w.rand.IntN(256))
 	}
-	return Deps{Clock: worldClock{s.w}, Rand: rand.NewChaCha8(seed), Disk: s.disk, Peers: &worldPeers{s, s.life}}
+	d := Deps{Clock: worldClock{s.w}, Rand: rand.NewChaCha8(seed), Disk: s.disk, Peers: &worldPeers{s, s.life}}
+	if *traceFlag {
+		d.Logger = slog.New(slog.NewTextHandler(worldLog{s}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return d
 }
 
 func (s *site) find() {
@@ -285,7 +303,7 @@ func (s *site) turn() {
 	}
 }
 
-// ended restarts a node whose disk died, after a while.
+// ended notes why a node ended.
 func (s *site) ended(err error) {
 	w := s.w
 	w.tally["ended"]++
@@ -297,6 +315,9 @@ func (s *site) ended(err error) {
 		w.failf("node %d ended: %v", s.id, err)
 	}
 	s.crash()
+	if w.settling { // it was told to stop before
+		w.after(time.Millisecond, func() { s.start() })
+	}
 }
 
 // run lets d pass.
@@ -430,7 +451,8 @@ func (w *world) rests(s *site, message []byte) {
 	}
 	m, hard := in.raft, s.disk.stored.Hard
 	voted := func(candidate uint64) {
-		if hard.GetTerm() != m.GetTerm() || hard.GetVote() != candidate {
+		// With a later term on disk it never votes in this one again.
+		if hard.GetTerm() < m.GetTerm() || hard.GetTerm() == m.GetTerm() && hard.GetVote() != candidate {
 			w.failf("node %d votes in term %d for %x, and has on disk term %d and vote %x", s.id, m.GetTerm(), candidate, hard.GetTerm(), hard.GetVote())
 		}
 		key := [2]uint64{m.GetFrom(), m.GetTerm()}
@@ -578,22 +600,35 @@ func (s *site) forget() {
 	s.turn()
 }
 
-// registerBroker makes it possible to create topics.
+// register makes it possible to create topics.
 func (w *world) register() {
-	node := w.sites[0].node
+	n := w.sites[0].node
 	r := testRegistration
-	r.ClusterID = node.Identity().ClusterID
-	var answer controller.Answer
-	ask := func(op controller.Op) {
-		answered := false
-		node.Start(op, nil, func(a controller.Answer) { answer, answered = a, a.Err == nil })
-		w.sites[0].turn()
-		if !w.until(5*time.Second, func() bool { return answered }) {
-			w.failf("the broker is not registered: %v", answer.Err)
+	r.ClusterID = n.Identity().ClusterID
+	beat := controller.Heartbeat{Broker: r.NodeID}
+	w.must(func() controller.Op { return controller.RegisterBroker{Registration: r} }, func(a controller.Answer) { beat.Epoch = a.Epoch })
+	w.must(func() controller.Op {
+		beat.Offset = n.Image().Offset
+		return beat
+	}, nil)
+}
+
+// must has the first node do something, within a while.
+func (w *world) must(op func() controller.Op, f func(controller.Answer)) {
+	s, ok := w.sites[0], false
+	do := op()
+	s.node.Start(do, nil, func(a controller.Answer) {
+		if ok = a.Err == nil; !ok {
+			w.failf("%T: %v", do, a.Err)
 		}
+		if f != nil {
+			f(a)
+		}
+	})
+	s.turn()
+	if !w.until(5*time.Second, func() bool { return ok }) {
+		w.failf("%T is not answered", do)
 	}
-	ask(controller.RegisterBroker{Registration: r})
-	ask(controller.Heartbeat{Broker: r.NodeID, Epoch: answer.Epoch, Offset: node.Image().Offset})
 }
 
 // leader is the site that leads, or nil.
@@ -616,11 +651,12 @@ func (w *world) voters() int {
 
 // settle ends all faults, and sees that everything works soon.
 func (w *world) settle(voters int) {
+	w.settling = true
 	w.drop, w.double, w.delay = 0, 0, 5*time.Millisecond
 	clear(w.cuts)
 	for _, s := range w.sites {
 		s.paused, s.disk.die = time.Time{}, false
-		if s.node == nil && s.finder == nil {
+		if s.node == nil { // a finder asks the seeds that there are now
 			s.start()
 		}
 	}
@@ -668,5 +704,3 @@ func (w *world) settle(voters int) {
 		}
 	}
 }
-
-var _ = image.Member{}
