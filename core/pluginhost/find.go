@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/brokerd/brokerd/sdk/plugin"
-	"github.com/brokerd/brokerd/sdk/storage"
 )
 
 // ErrNotFound says that there is no plugin of a name.
@@ -72,14 +71,14 @@ func isFile(path string) bool {
 
 // Probe runs a plugin for a moment and asks what it is. target is a name, or a
 // path with a separator in it.
-func (h *Host) Probe(ctx context.Context, target string) (storage.Info, error) {
+func (h *Host) Probe(ctx context.Context, target string) (plugin.Info, error) {
 	cfg, err := h.find(target)
 	if err != nil {
-		return storage.Info{}, err
+		return plugin.Info{}, err
 	}
 	process, err := plugin.Launch(ctx, cfg)
 	if err != nil {
-		return storage.Info{}, err
+		return plugin.Info{}, err
 	}
 	defer process.Kill()
 	return process.Info(ctx)

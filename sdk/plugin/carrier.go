@@ -10,7 +10,8 @@ import (
 type Carrier int
 
 const (
-	// CarrierFiles is all: the fast lane, granted writes and leases.
+	// CarrierFiles is all: the fast lane, granted writes and leases; of a transport, the
+	// connections that its plugin passes.
 	CarrierFiles Carrier = iota
 	// CarrierSocket is the fast lane, and no files.
 	CarrierSocket
@@ -19,10 +20,13 @@ const (
 	// CarrierLent is the fast lane, and what the plugin lends is the caller's to use
 	// (Store.Files): so the conformance kit is itself the host.
 	CarrierLent
+	// CarrierDescriptors is what a transport's session uses that has its plugin's connections
+	// passed; CarrierFiles is how that is allowed.
+	CarrierDescriptors
 )
 
 // carriers is all of them, by name.
-func carriers() [4]string { return [...]string{"files", "socket", "grpc", "lent"} }
+func carriers() [5]string { return [...]string{"files", "socket", "grpc", "lent", "descriptors"} }
 
 // String names the carrier.
 func (c Carrier) String() string {

@@ -99,18 +99,6 @@ func DialOptions() []grpc.DialOption {
 	}
 }
 
-// Info asks the plugin what it is. An error if it is of another kind than
-// storage.
-func (c *Client) Info(ctx context.Context) (storage.Info, error) {
-	ctx, cancel := withDefault(ctx, c.callTimeout)
-	defer cancel()
-	m, err := c.plugin.Info(ctx, &pluginv1.InfoRequest{})
-	if err != nil {
-		return storage.Info{}, callError(ctx, "ask the plugin what it is", err)
-	}
-	return infoFromProto(m)
-}
-
 // Health returns nil when the plugin answers, and what degrades it, if anything.
 func (c *Client) Health(ctx context.Context) (degraded string, err error) {
 	ctx, cancel := withDefault(ctx, c.callTimeout)
@@ -140,6 +128,13 @@ func (c *Client) Drain(ctx context.Context) error {
 func (c *Client) Store(ctx context.Context, cfg storage.Config) (*Store, storage.DirectoryID, error) {
 	ctx, cancel := withDefault(ctx, DefaultConfigureTimeout)
 	defer cancel()
+	wrong, err := c.expect(ctx, KindStorage)
+	if err == nil && wrong != "" {
+		err = storage.Errorf(storage.ErrInvalid, "%s", wrong)
+	}
+	if err != nil {
+		return nil, storage.DirectoryID{}, err
+	}
 	m, err := c.plugin.Configure(ctx, &pluginv1.ConfigureRequest{
 		Settings: cfg.Settings,
 		Identity: &pluginv1.Identity{

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -226,29 +225,6 @@ func policyFromProto(m *storagev1.RetainRequest) storage.RetainPolicy {
 		p.Now = time.Unix(0, m.GetNowNs())
 	}
 	return p
-}
-
-func infoToProto(i storage.Info) *pluginv1.InfoResponse {
-	m := &pluginv1.InfoResponse{Kind: KindStorage, Name: i.Name, Version: i.Version, About: i.About}
-	for _, s := range i.Settings {
-		m.Settings = append(m.Settings, &pluginv1.Setting{
-			Name: s.Name, About: s.About, Default: s.Default, Secret: s.Secret,
-		})
-	}
-	return m
-}
-
-func infoFromProto(m *pluginv1.InfoResponse) (storage.Info, error) {
-	if m.GetKind() != KindStorage {
-		return storage.Info{}, fmt.Errorf("plugin %q is of kind %q, not %q", m.GetName(), m.GetKind(), KindStorage)
-	}
-	i := storage.Info{Name: m.GetName(), Version: m.GetVersion(), About: m.GetAbout()}
-	for _, s := range m.GetSettings() {
-		i.Settings = append(i.Settings, storage.Setting{
-			Name: s.GetName(), About: s.GetAbout(), Default: s.GetDefault(), Secret: s.GetSecret(),
-		})
-	}
-	return i, nil
 }
 
 // capabilitiesToProto encodes what a store offers on a connection with so many lanes

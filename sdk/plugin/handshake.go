@@ -5,11 +5,18 @@ import (
 )
 
 // ProtocolVersion is the major version of the contract that this package
-// speaks: that of the packages brokerd.plugin.v1 and brokerd.storage.v1.
+// speaks: that of the packages brokerd.plugin.v1, brokerd.storage.v1 and
+// brokerd.transport.v1.
 const ProtocolVersion = 1
 
-// KindStorage is the kind of plugin that serves logs.
-const KindStorage = "storage"
+// The kinds of plugin.
+const (
+	KindStorage   = "storage"   // it serves logs
+	KindTransport = "transport" // it carries messages between brokers
+
+	// kindAny is what go-plugin is told: it does not pass it on, and each says what it is.
+	kindAny = KindStorage
+)
 
 // MaxHandle is the greatest handle that a plugin may give, so that its host has
 // room to mark from which process a handle came.

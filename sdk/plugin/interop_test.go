@@ -43,6 +43,10 @@ type plainPlugin struct {
 	reply func(unit []byte) []byte
 }
 
+func (plainPlugin) Info(context.Context, *pluginv1.InfoRequest) (*pluginv1.InfoResponse, error) {
+	return &pluginv1.InfoResponse{Kind: KindStorage, Name: "plain"}, nil
+}
+
 func (plainPlugin) Configure(context.Context, *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
 	return &pluginv1.ConfigureResponse{DirectoryId: make([]byte, 16)}, nil
 }

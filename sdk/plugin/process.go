@@ -107,7 +107,7 @@ func Launch(ctx context.Context, cfg LaunchConfig) (*Process, error) {
 	p := &Process{run: run}
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshake(),
-		VersionedPlugins: map[int]goplugin.PluginSet{ProtocolVersion: {KindStorage: &contract{}}},
+		VersionedPlugins: map[int]goplugin.PluginSet{ProtocolVersion: {kindAny: &contract{}}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,

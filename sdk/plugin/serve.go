@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // ErrNotLaunched says that the process was started by hand.
@@ -40,6 +42,26 @@ const (
 // store down and ends. When the broker dies the process exits at once,
 // without a word to p: a store must stand that as it stands kill -9.
 func ServeStorage(p storage.Provider) error {
+	return serve(func(logger *slog.Logger, onDrained func()) server { return NewStorageServer(p, logger, onDrained) })
+}
+
+// ServeTransport serves p to the broker that started this process, as ServeStorage does with
+// a store. Where p is a streams.Provider, the broker is passed its connections, and runs the
+// links itself.
+func ServeTransport(p transport.Provider) error {
+	return serve(func(logger *slog.Logger, onDrained func()) server { return NewTransportServer(p, logger, onDrained) })
+}
+
+// server serves what a plugin is.
+type server interface {
+	Register(g grpc.ServiceRegistrar)
+	AddSocket(conn *net.UnixConn)
+	RunSocket(ctx context.Context, conn *net.UnixConn) error
+	Shut(ctx context.Context) error
+}
+
+// serve serves what is made to the broker that started this process.
+func serve(newServer func(logger *slog.Logger, onDrained func()) server) error {
 	if os.Getenv(cookieKey) != cookieValue {
 		return ErrNotLaunched
 	}
@@ -55,12 +77,7 @@ func ServeStorage(p storage.Provider) error {
 		}
 	}
 	drained := make(chan struct{}, 1)
-	server := NewStorageServer(p, logger, func() {
-		select {
-		case drained <- struct{}{}:
-		default:
-		}
-	})
+	server := newServer(logger, func() { nudge(drained) })
 	go stopOnSignal(server, logger, drained, stop)
 	if conn := inheritedSocket(); conn != nil {
 		server.AddSocket(conn)
@@ -74,7 +91,7 @@ func ServeStorage(p storage.Provider) error {
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake(),
 		VersionedPlugins: map[int]goplugin.PluginSet{
-			ProtocolVersion: {KindStorage: &contract{register: server.Register}},
+			ProtocolVersion: {kindAny: &contract{register: server.Register}},
 		},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			g := grpc.NewServer(append(opts, ServerOptions()...)...)
@@ -93,7 +110,7 @@ func exitWithBroker(stdin io.Reader) {
 }
 
 // stopOnSignal waits for SIGTERM or a drain by the broker, and ends serving.
-func stopOnSignal(server *StorageServer, logger *slog.Logger, drained <-chan struct{}, stop func()) {
+func stopOnSignal(server server, logger *slog.Logger, drained <-chan struct{}, stop func()) {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	select {

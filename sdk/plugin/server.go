@@ -139,7 +139,7 @@ func (s *StorageServer) begin() error {
 
 // Info implements the service Plugin.
 func (s *StorageServer) Info(context.Context, *pluginv1.InfoRequest) (*pluginv1.InfoResponse, error) {
-	return infoToProto(s.provider.Info()), nil
+	return infoToProto(StorageInfo(s.provider.Info())), nil
 }
 
 // Health implements the service Plugin.

@@ -40,6 +40,11 @@ type Config struct {
 	Settings []byte
 	// Identity is who this node says it is.
 	Identity Identity
+	// Endpoint is what Transport.Endpoint said of an earlier transport of this node that has
+	// ended, as with its process: peers know it, so that this one listens there too, also where
+	// the settings leave it to choose. Where that is not free any more it is ErrRetry. Empty:
+	// there was none.
+	Endpoint string
 	// Logger takes what the transport has to say to an operator. Nil: nothing is said.
 	Logger *slog.Logger
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/storagetest"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // pipeBytes is the buffer of the connection in memory.
@@ -112,11 +113,27 @@ type Link struct {
 	stop    context.CancelFunc // of the fast lane
 
 	mu     sync.Mutex
-	stores []*plugin.Store
+	opened []interface{ Abandon() }
+}
+
+// server serves what a plugin is.
+type server interface {
+	Register(g grpc.ServiceRegistrar)
+	AddSocket(conn *net.UnixConn)
+	RunSocket(ctx context.Context, conn *net.UnixConn) error
 }
 
 // Connect serves p and connects to it, by no more than the carrier.
 func Connect(p storage.Provider, carrier plugin.Carrier) (*Link, error) {
+	return connect(plugin.NewStorageServer(p, nil, nil), carrier)
+}
+
+// ConnectTransport serves p and connects to it, by no more than the carrier.
+func ConnectTransport(p transport.Provider, carrier plugin.Carrier) (*Link, error) {
+	return connect(plugin.NewTransportServer(p, nil, nil), carrier)
+}
+
+func connect(server server, carrier plugin.Carrier) (*Link, error) {
 	listener := bufconn.Listen(pipeBytes)
 	conn, err := grpc.NewClient("passthrough:plugin", append(plugin.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -131,7 +148,6 @@ func Connect(p storage.Provider, carrier plugin.Carrier) (*Link, error) {
 		conn:   conn,
 		server: grpc.NewServer(plugin.ServerOptions()...),
 	}
-	server := plugin.NewStorageServer(p, nil, nil)
 	server.Register(l.server)
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
@@ -156,23 +172,38 @@ func (l *Link) Store(ctx context.Context, cfg storage.Config) (*plugin.Store, st
 	if err != nil {
 		return nil, dir, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stores = append(l.stores, store)
+	l.keep(store)
 	return store, dir, nil
 }
 
+// OpenTransport opens the transport at the far end.
+func (l *Link) OpenTransport(ctx context.Context, cfg transport.Config) (*plugin.TransportSession, error) {
+	session, err := l.Client.OpenTransport(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.keep(session)
+	return session, nil
+}
+
+// keep has Break end what was opened.
+func (l *Link) keep(opened interface{ Abandon() }) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened = append(l.opened, opened)
+}
+
 // Break ends the connection as the death of the plugin does, and returns when
-// nothing of it runs any more. The provider's store is not told.
+// nothing of it runs any more. The provider's store or transport is not told.
 func (l *Link) Break() {
 	l.stop()
 	l.server.Stop()
 	_ = l.conn.Close()
 	l.mu.Lock()
-	stores := l.stores
+	opened := l.opened
 	l.mu.Unlock()
-	for _, s := range stores {
-		s.Abandon()
+	for _, o := range opened {
+		o.Abandon()
 	}
 	l.serving.Wait()
 }

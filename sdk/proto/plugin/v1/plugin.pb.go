@@ -109,19 +109,28 @@ const (
 	Class_CLASS_GONE        Class = 5 // unusable through this handle
 	Class_CLASS_INVALID     Class = 6 // the caller broke the contract; nothing was done
 	Class_CLASS_UNKNOWN     Class = 7 // it may have taken effect, now or later
+	// Of transports, which of those above give RETRY and INVALID; another is read as RETRY.
+	Class_CLASS_REFUSED Class = 8  // the endpoint's host has answered that nobody listens there
+	Class_CLASS_DENIED  Class = 9  // one of both has not proved what the other demands
+	Class_CLASS_OTHER   Class = 10 // another node than was dialled has answered
+	Class_CLASS_CLOSED  Class = 11 // the link, or the transport, has ended
 )
 
 // Enum value maps for Class.
 var (
 	Class_name = map[int32]string{
-		0: "CLASS_UNSPECIFIED",
-		1: "CLASS_RETRY",
-		2: "CLASS_FENCED",
-		3: "CLASS_CORRUPT",
-		4: "CLASS_FULL",
-		5: "CLASS_GONE",
-		6: "CLASS_INVALID",
-		7: "CLASS_UNKNOWN",
+		0:  "CLASS_UNSPECIFIED",
+		1:  "CLASS_RETRY",
+		2:  "CLASS_FENCED",
+		3:  "CLASS_CORRUPT",
+		4:  "CLASS_FULL",
+		5:  "CLASS_GONE",
+		6:  "CLASS_INVALID",
+		7:  "CLASS_UNKNOWN",
+		8:  "CLASS_REFUSED",
+		9:  "CLASS_DENIED",
+		10: "CLASS_OTHER",
+		11: "CLASS_CLOSED",
 	}
 	Class_value = map[string]int32{
 		"CLASS_UNSPECIFIED": 0,
@@ -132,6 +141,10 @@ var (
 		"CLASS_GONE":        5,
 		"CLASS_INVALID":     6,
 		"CLASS_UNKNOWN":     7,
+		"CLASS_REFUSED":     8,
+		"CLASS_DENIED":      9,
+		"CLASS_OTHER":       10,
+		"CLASS_CLOSED":      11,
 	}
 )
 
@@ -200,7 +213,7 @@ func (*InfoRequest) Descriptor() ([]byte, []int) {
 
 type InfoResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // "storage"
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // "storage" or "transport"
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // as in the configuration: storage-file
 	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	About         string                 `protobuf:"bytes,4,opt,name=about,proto3" json:"about,omitempty"` // one sentence
@@ -350,7 +363,8 @@ type ConfigureRequest struct {
 	Settings []byte    `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
 	Identity *Identity `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	// 16 bytes. A store that has no directory ID yet takes this one.
-	ProposedDirectoryId []byte `protobuf:"bytes,3,opt,name=proposed_directory_id,json=proposedDirectoryId,proto3" json:"proposed_directory_id,omitempty"`
+	ProposedDirectoryId []byte            `protobuf:"bytes,3,opt,name=proposed_directory_id,json=proposedDirectoryId,proto3" json:"proposed_directory_id,omitempty"`
+	Transport           *TransportOptions `protobuf:"bytes,4,opt,name=transport,proto3" json:"transport,omitempty"` // set for plugins of kind transport
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -406,18 +420,83 @@ func (x *ConfigureRequest) GetProposedDirectoryId() []byte {
 	return nil
 }
 
+func (x *ConfigureRequest) GetTransport() *TransportOptions {
+	if x != nil {
+		return x.Transport
+	}
+	return nil
+}
+
+// TransportOptions says how a broker wants a transport.
+type TransportOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connections may be passed to the broker, which runs the links. See
+	// brokerd.transport.v1.
+	Descriptors bool `protobuf:"varint,1,opt,name=descriptors,proto3" json:"descriptors,omitempty"`
+	// Where the transport of an earlier process could be dialled, which has ended since: it is
+	// to listen there again, also where the settings leave it to choose.
+	Endpoint      string `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransportOptions) Reset() {
+	*x = TransportOptions{}
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransportOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransportOptions) ProtoMessage() {}
+
+func (x *TransportOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransportOptions.ProtoReflect.Descriptor instead.
+func (*TransportOptions) Descriptor() ([]byte, []int) {
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TransportOptions) GetDescriptors() bool {
+	if x != nil {
+		return x.Descriptors
+	}
+	return false
+}
+
+func (x *TransportOptions) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
 // Identity says whose plugin it is.
 type Identity struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	NodeId        int32                  `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	DirectoryId   []byte                 `protobuf:"bytes,3,opt,name=directory_id,json=directoryId,proto3" json:"directory_id,omitempty"` // 16 bytes: of the node's quorum; for plugins of kind transport
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[4]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +508,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[4]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +521,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{4}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Identity) GetClusterId() string {
@@ -459,10 +538,17 @@ func (x *Identity) GetNodeId() int32 {
 	return 0
 }
 
+func (x *Identity) GetDirectoryId() []byte {
+	if x != nil {
+		return x.DirectoryId
+	}
+	return nil
+}
+
 type ConfigureResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	DirectoryId   []byte                 `protobuf:"bytes,2,opt,name=directory_id,json=directoryId,proto3" json:"directory_id,omitempty"` // 16 bytes: the one that the store has now
+	DirectoryId   []byte                 `protobuf:"bytes,2,opt,name=directory_id,json=directoryId,proto3" json:"directory_id,omitempty"` // of a store, 16 bytes: the one that it has now
 	Capabilities  *Capabilities          `protobuf:"bytes,3,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -470,7 +556,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +568,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +581,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ConfigureResponse) GetError() *Error {
@@ -524,16 +610,17 @@ type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Data lanes beside gRPC that the plugin has begun to serve, by name. One is
 	// defined: "socket", the fast lane. The broker uses it instead of the stream
-	// Data; see brokerd.storage.v1.Frame.
-	Lanes         []string             `protobuf:"bytes,1,rep,name=lanes,proto3" json:"lanes,omitempty"`
-	Storage       *StorageCapabilities `protobuf:"bytes,2,opt,name=storage,proto3" json:"storage,omitempty"` // set by plugins of kind storage
+	// Data; see brokerd.storage.v1.Frame and brokerd.transport.v1.Frame.
+	Lanes         []string               `protobuf:"bytes,1,rep,name=lanes,proto3" json:"lanes,omitempty"`
+	Storage       *StorageCapabilities   `protobuf:"bytes,2,opt,name=storage,proto3" json:"storage,omitempty"`     // set by plugins of kind storage
+	Transport     *TransportCapabilities `protobuf:"bytes,3,opt,name=transport,proto3" json:"transport,omitempty"` // set by plugins of kind transport
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +632,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +645,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Capabilities) GetLanes() []string {
@@ -573,6 +660,95 @@ func (x *Capabilities) GetStorage() *StorageCapabilities {
 		return x.Storage
 	}
 	return nil
+}
+
+func (x *Capabilities) GetTransport() *TransportCapabilities {
+	if x != nil {
+		return x.Transport
+	}
+	return nil
+}
+
+type TransportCapabilities struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where this node can be dialled.
+	Endpoint string `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// To dial a node whose process is gone is refused within a second.
+	Refuses bool `protobuf:"varint,2,opt,name=refuses,proto3" json:"refuses,omitempty"`
+	// The end of a process ends its links at its peers within 50 ms.
+	Resets bool `protobuf:"varint,3,opt,name=resets,proto3" json:"resets,omitempty"`
+	// What every peer of a link has proved: 0 nothing, 1 that it is a member, 2 that it is the
+	// node.
+	Proof int32 `protobuf:"varint,4,opt,name=proof,proto3" json:"proof,omitempty"`
+	// Connections are passed to the broker, as it has asked for.
+	Descriptors   bool `protobuf:"varint,5,opt,name=descriptors,proto3" json:"descriptors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransportCapabilities) Reset() {
+	*x = TransportCapabilities{}
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransportCapabilities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransportCapabilities) ProtoMessage() {}
+
+func (x *TransportCapabilities) ProtoReflect() protoreflect.Message {
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransportCapabilities.ProtoReflect.Descriptor instead.
+func (*TransportCapabilities) Descriptor() ([]byte, []int) {
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TransportCapabilities) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *TransportCapabilities) GetRefuses() bool {
+	if x != nil {
+		return x.Refuses
+	}
+	return false
+}
+
+func (x *TransportCapabilities) GetResets() bool {
+	if x != nil {
+		return x.Resets
+	}
+	return false
+}
+
+func (x *TransportCapabilities) GetProof() int32 {
+	if x != nil {
+		return x.Proof
+	}
+	return 0
+}
+
+func (x *TransportCapabilities) GetDescriptors() bool {
+	if x != nil {
+		return x.Descriptors
+	}
+	return false
 }
 
 type StorageCapabilities struct {
@@ -591,7 +767,7 @@ type StorageCapabilities struct {
 
 func (x *StorageCapabilities) Reset() {
 	*x = StorageCapabilities{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +779,7 @@ func (x *StorageCapabilities) String() string {
 func (*StorageCapabilities) ProtoMessage() {}
 
 func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +792,7 @@ func (x *StorageCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageCapabilities.ProtoReflect.Descriptor instead.
 func (*StorageCapabilities) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StorageCapabilities) GetSurvives() Survives {
@@ -655,7 +831,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +843,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +856,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 type HealthResponse struct {
@@ -693,7 +869,7 @@ type HealthResponse struct {
 
 func (x *HealthResponse) Reset() {
 	*x = HealthResponse{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +881,7 @@ func (x *HealthResponse) String() string {
 func (*HealthResponse) ProtoMessage() {}
 
 func (x *HealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +894,7 @@ func (x *HealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthResponse.ProtoReflect.Descriptor instead.
 func (*HealthResponse) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HealthResponse) GetDegraded() string {
@@ -736,7 +912,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +924,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +937,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 type DrainResponse struct {
@@ -773,7 +949,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +961,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +974,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DrainResponse) GetError() *Error {
@@ -820,7 +996,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +1008,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_sdk_proto_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +1021,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Error) GetClass() Class {
@@ -878,22 +1054,34 @@ const file_sdk_proto_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12\x18\n" +
 	"\adefault\x18\x03 \x01(\tR\adefault\x12\x16\n" +
-	"\x06secret\x18\x04 \x01(\bR\x06secret\"\x9b\x01\n" +
+	"\x06secret\x18\x04 \x01(\bR\x06secret\"\xde\x01\n" +
 	"\x10ConfigureRequest\x12\x1a\n" +
 	"\bsettings\x18\x01 \x01(\fR\bsettings\x127\n" +
 	"\bidentity\x18\x02 \x01(\v2\x1b.brokerd.plugin.v1.IdentityR\bidentity\x122\n" +
-	"\x15proposed_directory_id\x18\x03 \x01(\fR\x13proposedDirectoryId\"B\n" +
+	"\x15proposed_directory_id\x18\x03 \x01(\fR\x13proposedDirectoryId\x12A\n" +
+	"\ttransport\x18\x04 \x01(\v2#.brokerd.plugin.v1.TransportOptionsR\ttransport\"P\n" +
+	"\x10TransportOptions\x12 \n" +
+	"\vdescriptors\x18\x01 \x01(\bR\vdescriptors\x12\x1a\n" +
+	"\bendpoint\x18\x02 \x01(\tR\bendpoint\"e\n" +
 	"\bIdentity\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
-	"\anode_id\x18\x02 \x01(\x05R\x06nodeId\"\xab\x01\n" +
+	"\anode_id\x18\x02 \x01(\x05R\x06nodeId\x12!\n" +
+	"\fdirectory_id\x18\x03 \x01(\fR\vdirectoryId\"\xab\x01\n" +
 	"\x11ConfigureResponse\x12.\n" +
 	"\x05error\x18\x01 \x01(\v2\x18.brokerd.plugin.v1.ErrorR\x05error\x12!\n" +
 	"\fdirectory_id\x18\x02 \x01(\fR\vdirectoryId\x12C\n" +
-	"\fcapabilities\x18\x03 \x01(\v2\x1f.brokerd.plugin.v1.CapabilitiesR\fcapabilities\"f\n" +
+	"\fcapabilities\x18\x03 \x01(\v2\x1f.brokerd.plugin.v1.CapabilitiesR\fcapabilities\"\xae\x01\n" +
 	"\fCapabilities\x12\x14\n" +
 	"\x05lanes\x18\x01 \x03(\tR\x05lanes\x12@\n" +
-	"\astorage\x18\x02 \x01(\v2&.brokerd.plugin.v1.StorageCapabilitiesR\astorage\"\x96\x01\n" +
+	"\astorage\x18\x02 \x01(\v2&.brokerd.plugin.v1.StorageCapabilitiesR\astorage\x12F\n" +
+	"\ttransport\x18\x03 \x01(\v2(.brokerd.plugin.v1.TransportCapabilitiesR\ttransport\"\x9d\x01\n" +
+	"\x15TransportCapabilities\x12\x1a\n" +
+	"\bendpoint\x18\x01 \x01(\tR\bendpoint\x12\x18\n" +
+	"\arefuses\x18\x02 \x01(\bR\arefuses\x12\x16\n" +
+	"\x06resets\x18\x03 \x01(\bR\x06resets\x12\x14\n" +
+	"\x05proof\x18\x04 \x01(\x05R\x05proof\x12 \n" +
+	"\vdescriptors\x18\x05 \x01(\bR\vdescriptors\"\x96\x01\n" +
 	"\x13StorageCapabilities\x127\n" +
 	"\bsurvives\x18\x01 \x01(\x0e2\x1b.brokerd.plugin.v1.SurvivesR\bsurvives\x12\x16\n" +
 	"\x06shared\x18\x02 \x01(\bR\x06shared\x12\x16\n" +
@@ -912,7 +1100,7 @@ const file_sdk_proto_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x14SURVIVES_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SURVIVES_PROCESS\x10\x01\x12\x14\n" +
 	"\x10SURVIVES_MACHINE\x10\x02\x12\x12\n" +
-	"\x0eSURVIVES_STORE\x10\x03*\x9a\x01\n" +
+	"\x0eSURVIVES_STORE\x10\x03*\xe2\x01\n" +
 	"\x05Class\x12\x15\n" +
 	"\x11CLASS_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vCLASS_RETRY\x10\x01\x12\x10\n" +
@@ -923,7 +1111,12 @@ const file_sdk_proto_plugin_v1_plugin_proto_rawDesc = "" +
 	"\n" +
 	"CLASS_GONE\x10\x05\x12\x11\n" +
 	"\rCLASS_INVALID\x10\x06\x12\x11\n" +
-	"\rCLASS_UNKNOWN\x10\a2\xc4\x02\n" +
+	"\rCLASS_UNKNOWN\x10\a\x12\x11\n" +
+	"\rCLASS_REFUSED\x10\b\x12\x10\n" +
+	"\fCLASS_DENIED\x10\t\x12\x0f\n" +
+	"\vCLASS_OTHER\x10\n" +
+	"\x12\x10\n" +
+	"\fCLASS_CLOSED\x10\v2\xc4\x02\n" +
 	"\x06Plugin\x12G\n" +
 	"\x04Info\x12\x1e.brokerd.plugin.v1.InfoRequest\x1a\x1f.brokerd.plugin.v1.InfoResponse\x12V\n" +
 	"\tConfigure\x12#.brokerd.plugin.v1.ConfigureRequest\x1a$.brokerd.plugin.v1.ConfigureResponse\x12M\n" +
@@ -943,46 +1136,50 @@ func file_sdk_proto_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 }
 
 var file_sdk_proto_plugin_v1_plugin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sdk_proto_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_sdk_proto_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_sdk_proto_plugin_v1_plugin_proto_goTypes = []any{
-	(Survives)(0),               // 0: brokerd.plugin.v1.Survives
-	(Class)(0),                  // 1: brokerd.plugin.v1.Class
-	(*InfoRequest)(nil),         // 2: brokerd.plugin.v1.InfoRequest
-	(*InfoResponse)(nil),        // 3: brokerd.plugin.v1.InfoResponse
-	(*Setting)(nil),             // 4: brokerd.plugin.v1.Setting
-	(*ConfigureRequest)(nil),    // 5: brokerd.plugin.v1.ConfigureRequest
-	(*Identity)(nil),            // 6: brokerd.plugin.v1.Identity
-	(*ConfigureResponse)(nil),   // 7: brokerd.plugin.v1.ConfigureResponse
-	(*Capabilities)(nil),        // 8: brokerd.plugin.v1.Capabilities
-	(*StorageCapabilities)(nil), // 9: brokerd.plugin.v1.StorageCapabilities
-	(*HealthRequest)(nil),       // 10: brokerd.plugin.v1.HealthRequest
-	(*HealthResponse)(nil),      // 11: brokerd.plugin.v1.HealthResponse
-	(*DrainRequest)(nil),        // 12: brokerd.plugin.v1.DrainRequest
-	(*DrainResponse)(nil),       // 13: brokerd.plugin.v1.DrainResponse
-	(*Error)(nil),               // 14: brokerd.plugin.v1.Error
+	(Survives)(0),                 // 0: brokerd.plugin.v1.Survives
+	(Class)(0),                    // 1: brokerd.plugin.v1.Class
+	(*InfoRequest)(nil),           // 2: brokerd.plugin.v1.InfoRequest
+	(*InfoResponse)(nil),          // 3: brokerd.plugin.v1.InfoResponse
+	(*Setting)(nil),               // 4: brokerd.plugin.v1.Setting
+	(*ConfigureRequest)(nil),      // 5: brokerd.plugin.v1.ConfigureRequest
+	(*TransportOptions)(nil),      // 6: brokerd.plugin.v1.TransportOptions
+	(*Identity)(nil),              // 7: brokerd.plugin.v1.Identity
+	(*ConfigureResponse)(nil),     // 8: brokerd.plugin.v1.ConfigureResponse
+	(*Capabilities)(nil),          // 9: brokerd.plugin.v1.Capabilities
+	(*TransportCapabilities)(nil), // 10: brokerd.plugin.v1.TransportCapabilities
+	(*StorageCapabilities)(nil),   // 11: brokerd.plugin.v1.StorageCapabilities
+	(*HealthRequest)(nil),         // 12: brokerd.plugin.v1.HealthRequest
+	(*HealthResponse)(nil),        // 13: brokerd.plugin.v1.HealthResponse
+	(*DrainRequest)(nil),          // 14: brokerd.plugin.v1.DrainRequest
+	(*DrainResponse)(nil),         // 15: brokerd.plugin.v1.DrainResponse
+	(*Error)(nil),                 // 16: brokerd.plugin.v1.Error
 }
 var file_sdk_proto_plugin_v1_plugin_proto_depIdxs = []int32{
 	4,  // 0: brokerd.plugin.v1.InfoResponse.settings:type_name -> brokerd.plugin.v1.Setting
-	6,  // 1: brokerd.plugin.v1.ConfigureRequest.identity:type_name -> brokerd.plugin.v1.Identity
-	14, // 2: brokerd.plugin.v1.ConfigureResponse.error:type_name -> brokerd.plugin.v1.Error
-	8,  // 3: brokerd.plugin.v1.ConfigureResponse.capabilities:type_name -> brokerd.plugin.v1.Capabilities
-	9,  // 4: brokerd.plugin.v1.Capabilities.storage:type_name -> brokerd.plugin.v1.StorageCapabilities
-	0,  // 5: brokerd.plugin.v1.StorageCapabilities.survives:type_name -> brokerd.plugin.v1.Survives
-	14, // 6: brokerd.plugin.v1.DrainResponse.error:type_name -> brokerd.plugin.v1.Error
-	1,  // 7: brokerd.plugin.v1.Error.class:type_name -> brokerd.plugin.v1.Class
-	2,  // 8: brokerd.plugin.v1.Plugin.Info:input_type -> brokerd.plugin.v1.InfoRequest
-	5,  // 9: brokerd.plugin.v1.Plugin.Configure:input_type -> brokerd.plugin.v1.ConfigureRequest
-	10, // 10: brokerd.plugin.v1.Plugin.Health:input_type -> brokerd.plugin.v1.HealthRequest
-	12, // 11: brokerd.plugin.v1.Plugin.Drain:input_type -> brokerd.plugin.v1.DrainRequest
-	3,  // 12: brokerd.plugin.v1.Plugin.Info:output_type -> brokerd.plugin.v1.InfoResponse
-	7,  // 13: brokerd.plugin.v1.Plugin.Configure:output_type -> brokerd.plugin.v1.ConfigureResponse
-	11, // 14: brokerd.plugin.v1.Plugin.Health:output_type -> brokerd.plugin.v1.HealthResponse
-	13, // 15: brokerd.plugin.v1.Plugin.Drain:output_type -> brokerd.plugin.v1.DrainResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	7,  // 1: brokerd.plugin.v1.ConfigureRequest.identity:type_name -> brokerd.plugin.v1.Identity
+	6,  // 2: brokerd.plugin.v1.ConfigureRequest.transport:type_name -> brokerd.plugin.v1.TransportOptions
+	16, // 3: brokerd.plugin.v1.ConfigureResponse.error:type_name -> brokerd.plugin.v1.Error
+	9,  // 4: brokerd.plugin.v1.ConfigureResponse.capabilities:type_name -> brokerd.plugin.v1.Capabilities
+	11, // 5: brokerd.plugin.v1.Capabilities.storage:type_name -> brokerd.plugin.v1.StorageCapabilities
+	10, // 6: brokerd.plugin.v1.Capabilities.transport:type_name -> brokerd.plugin.v1.TransportCapabilities
+	0,  // 7: brokerd.plugin.v1.StorageCapabilities.survives:type_name -> brokerd.plugin.v1.Survives
+	16, // 8: brokerd.plugin.v1.DrainResponse.error:type_name -> brokerd.plugin.v1.Error
+	1,  // 9: brokerd.plugin.v1.Error.class:type_name -> brokerd.plugin.v1.Class
+	2,  // 10: brokerd.plugin.v1.Plugin.Info:input_type -> brokerd.plugin.v1.InfoRequest
+	5,  // 11: brokerd.plugin.v1.Plugin.Configure:input_type -> brokerd.plugin.v1.ConfigureRequest
+	12, // 12: brokerd.plugin.v1.Plugin.Health:input_type -> brokerd.plugin.v1.HealthRequest
+	14, // 13: brokerd.plugin.v1.Plugin.Drain:input_type -> brokerd.plugin.v1.DrainRequest
+	3,  // 14: brokerd.plugin.v1.Plugin.Info:output_type -> brokerd.plugin.v1.InfoResponse
+	8,  // 15: brokerd.plugin.v1.Plugin.Configure:output_type -> brokerd.plugin.v1.ConfigureResponse
+	13, // 16: brokerd.plugin.v1.Plugin.Health:output_type -> brokerd.plugin.v1.HealthResponse
+	15, // 17: brokerd.plugin.v1.Plugin.Drain:output_type -> brokerd.plugin.v1.DrainResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_sdk_proto_plugin_v1_plugin_proto_init() }
@@ -996,7 +1193,7 @@ func file_sdk_proto_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sdk_proto_plugin_v1_plugin_proto_rawDesc), len(file_sdk_proto_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
