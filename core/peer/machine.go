@@ -373,7 +373,7 @@ func (m *Machine) ended(now time.Time, in *Ended, out *Effects) {
 		m.lose(l.box.pop(), out)
 	}
 	if l.stream != 0 {
-		out.add(Effect{Kind: StreamDown, Stream: l.stream, Peer: l.peer})
+		out.add(Effect{Kind: StreamDown, Link: l.id, Stream: l.stream, Peer: l.peer})
 	}
 	if l.route != nil {
 		m.unlink(now, l, out)

@@ -107,7 +107,7 @@ func (m *Machine) streamed(now time.Time, l *link, data []byte, out *Effects) {
 	case 1:
 		m.proved(now, l)
 	default:
-		out.add(Effect{Kind: StreamMessage, Stream: l.stream, Message: data})
+		out.add(Effect{Kind: StreamMessage, Link: l.id, Stream: l.stream, Message: data})
 	}
 }
 
