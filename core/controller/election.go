@@ -201,7 +201,9 @@ func (e *edit) keepELR() {
 	p.LastKnownELR = without(known, inSync)
 	if len(p.ISR)+len(p.ELR)+len(p.LastKnownELR) == 0 {
 		// Nobody is left who could be asked: the operator is to see who had it.
-		p.LastKnownELR = without(e.was.LastKnownELR, func(n model.NodeID) bool { return !slices.Contains(p.Replicas, n) })
+		p.LastKnownELR = without(p.Replicas, func(n model.NodeID) bool {
+			return !slices.Contains(e.was.LastKnownELR, n) && !slices.Contains(e.was.ELR, n)
+		})
 	}
 }
 
