@@ -126,13 +126,12 @@ func (b *outbox) dropPings() {
 	}
 }
 
-// dropQuestion takes a question away that was not written, and says whether there was one.
-func (b *outbox) dropQuestion(number uint64) bool {
+// dropQuestion takes a question away, unless it was written.
+func (b *outbox) dropQuestion(number uint64) {
 	for i := b.written; i < b.len(); i++ {
 		if m := b.at(i); m.kind == kindQuestion && m.number == number {
 			b.remove(i)
-			return true
+			return
 		}
 	}
-	return false
 }

@@ -11,11 +11,9 @@ import (
 // letter is what owners send each other: who says it to whom, in which life, and the number.
 // Whatever fills it up comes behind.
 type letter struct {
-	from, to   model.NodeID
-	life       uint64
-	number     uint64
-	dialled    bool
-	questioned bool
+	from, to model.NodeID
+	life     uint64
+	number   uint64
 }
 
 func (l letter) bytes(size int) []byte {
