@@ -18,8 +18,6 @@ const (
 	topicName                 = "orders"
 )
 
-var topicID = model.TopicID{0x70}
-
 // Options are the shape of one run.
 type Options struct {
 	Nodes         int
@@ -32,9 +30,11 @@ type Options struct {
 	InFlight      int
 	SnapshotAfter int
 	SegmentBytes  int64
-	Faulty        time.Duration
-	Calm          time.Duration // the longest pause between two misfortunes
-	FaultOneIn    int           // operations of a store fail, while faults are on
+	// SnapshotEntries are between two snapshots of the metadata.
+	SnapshotEntries int
+	Faulty          time.Duration
+	Calm            time.Duration // the longest pause between two misfortunes
+	FaultOneIn      int           // operations of a store fail, while faults are on
 	// Log gets every event; nil: nobody.
 	Log func(string)
 }
@@ -43,19 +43,20 @@ type Options struct {
 func OptionsOf(seed uint64) Options {
 	w := world.New(seed^0xc105, nil)
 	return Options{
-		Nodes:         3,
-		Partitions:    1 + w.Rand.IntN(4),
-		Producers:     2 + w.Rand.IntN(4),
-		Batches:       20 + w.Rand.IntN(60),
-		Pace:          w.Between(10*time.Millisecond, 400*time.Millisecond),
-		Flush:         partition.FlushPolicy(w.Rand.IntN(2)),
-		Shards:        1 + w.Rand.IntN(2),
-		InFlight:      1 << w.Rand.IntN(6),
-		SnapshotAfter: 1 + w.Rand.IntN(30),
-		SegmentBytes:  int64(200 + w.Rand.IntN(3000)),
-		Faulty:        w.Between(5*time.Second, 20*time.Second),
-		Calm:          w.Between(200*time.Millisecond, 4*time.Second),
-		FaultOneIn:    20 + w.Rand.IntN(300),
+		Nodes:           3,
+		Partitions:      1 + w.Rand.IntN(4),
+		Producers:       2 + w.Rand.IntN(4),
+		Batches:         20 + w.Rand.IntN(60),
+		Pace:            w.Between(10*time.Millisecond, 400*time.Millisecond),
+		Flush:           partition.FlushPolicy(w.Rand.IntN(2)),
+		Shards:          1 + w.Rand.IntN(2),
+		InFlight:        1 << w.Rand.IntN(6),
+		SnapshotAfter:   1 + w.Rand.IntN(30),
+		SnapshotEntries: 5 + w.Rand.IntN(60),
+		SegmentBytes:    int64(200 + w.Rand.IntN(3000)),
+		Faulty:          w.Between(5*time.Second, 20*time.Second),
+		Calm:            w.Between(200*time.Millisecond, 4*time.Second),
+		FaultOneIn:      20 + w.Rand.IntN(300),
 	}
 }
 
@@ -79,12 +80,13 @@ type Report struct {
 	Full        int // times that a disk filled
 	Failed      int // operations of stores
 	LostBatches int
+	SaveDeaths  int // of nodes, in a save of the quorum's disk
 	Trace       uint64
 	Violations  []string
 }
 
 // Crashes counts every end of a process.
-func (r Report) Crashes() int { return r.Kills + r.Deaths + r.PowerLosses }
+func (r Report) Crashes() int { return r.Kills + r.Deaths + r.PowerLosses + r.SaveDeaths }
 
 // cluster is one run.
 type cluster struct {
@@ -94,10 +96,11 @@ type cluster struct {
 	check   *check.Checker
 	net     *memnet.Machine
 	network *network
+	formed  bool
 	nodes   []*node
 	byPlace map[memnet.Node]*node
 	faulty  bool
-	img     *image.Image
+	topic   model.TopicID
 
 	producers []*producer
 	highest   map[model.Partition]int64 // high watermarks that readers saw
@@ -136,17 +139,37 @@ func (c *cluster) begin() error {
 			return fmt.Errorf("add a node: %w", err)
 		}
 	}
-	if err := c.metadata(); err != nil {
-		return fmt.Errorf("make the metadata: %w", err)
-	}
 	for _, n := range c.nodes {
 		if err := n.start(); err != nil {
 			return fmt.Errorf("start node %d: %w", n.id, err)
 		}
 	}
+	if err := c.form(); err != nil {
+		return err
+	}
 	c.clients()
 	c.watch()
 	c.misfortunes()
+	return nil
+}
+
+// formMax is how long a cluster may take to form and to make a topic.
+const formMax = 30 * time.Second
+
+// form runs until all brokers serve, and the topic is made.
+func (c *cluster) form() error {
+	limit := c.w.Now().Add(formMax)
+	until := func(done func() bool) {
+		c.runUntil(func() bool { return done() || !c.w.Now().Before(limit) })
+	}
+	until(func() bool { return c.unserved() == "" })
+	topic := model.NewTopic{Name: topicName, Partitions: int32(c.opts.Partitions), ReplicationFactor: int16(min(3, len(c.nodes)))}
+	c.makeTopic(topic, func(id model.TopicID) { c.topic = id })
+	until(func() bool { return c.topic != model.TopicID{} && c.unserved() == "" })
+	c.formed = true
+	if why := c.unserved(); why != "" || c.topic == (model.TopicID{}) {
+		return fmt.Errorf("%s after the start, there is no cluster: topic %v, %s", formMax, c.topic, why)
+	}
 	return nil
 }
 
@@ -157,45 +180,19 @@ func (c *cluster) newDirectory() model.DirectoryID {
 	return d
 }
 
-func (c *cluster) metadata() error {
-	records := []image.Record{&image.ClusterRecord{Cluster: image.Cluster{ID: clusterID, FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}}}
-	for _, n := range c.nodes {
-		records = append(records, &image.BrokerRecord{ID: n.id, Directories: []model.DirectoryID{n.directory}})
+// random draws bytes of the seed.
+func (c *cluster) random(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(c.w.Rand.Uint32())
 	}
-	records = append(records, &image.TopicRecord{ID: topicID, Name: topicName, ReplicationFactorTarget: 3})
-	for i := range c.opts.Partitions {
-		n := c.nodes[i%len(c.nodes)]
-		records = append(records, &image.PartitionRecord{
-			Partition: model.Partition{Topic: topicID, Index: int32(i)},
-			Registration: image.Partition{
-				Replicas: []model.NodeID{n.id}, Directories: []model.DirectoryID{n.directory}, ISR: []model.NodeID{n.id}, Leader: n.id,
-			},
-		})
-	}
-	img, err := image.FromRecords(1, records...)
-	c.img = img
-	return err
+	return b
 }
 
-// elect gives a node that has started what it leads, in a new leader epoch.
-func (c *cluster) elect(n *node) error {
-	d := image.NewDelta(c.img, c.img.Offset+1)
-	for i := range c.opts.Partitions {
-		id := model.Partition{Topic: topicID, Index: int32(i)}
-		if p, _, _ := c.img.Partition(id); p.Leader == n.id {
-			if err := d.Apply(&image.PartitionChangeRecord{Partition: id, LeaderChange: true, Leader: n.id}); err != nil {
-				return fmt.Errorf("elect node %d: %w", n.id, err)
-			}
-		}
-	}
-	c.img = d.Image()
-	for _, o := range c.nodes {
-		if o.up() {
-			o.published(c.img)
-		}
-	}
-	return nil
-}
+// randomReader draws from the seed what production takes from crypto/rand.
+type randomReader struct{ c *cluster }
+
+func (r randomReader) Read(b []byte) (int, error) { return copy(b, r.c.random(len(b))), nil }
 
 func (c *cluster) runUntil(stop func() bool) {
 	for !stop() {
@@ -223,24 +220,57 @@ func (c *cluster) serve() {
 	}
 }
 
+// published tells of a node's new image.
+func (c *cluster) published(n *node, img *image.Image) {
+	old := c.check.Newest()
+	c.check.Published(n.id, n.starts, img)
+	if old != nil && img.Offset <= old.Offset {
+		return
+	}
+	for t := range img.Topics() {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			if old != nil {
+				if was, _, ok := old.Partition(model.Partition{Topic: t.ID, Index: int32(i)}); ok && was.PartitionEpoch == p.PartitionEpoch {
+					continue
+				}
+			}
+			c.w.Note("metadata %d: %s-%d is led by %d in epoch %d, ISR %v, ELR %v %v, partition epoch %d",
+				img.Offset, t.Name, i, p.Leader, p.LeaderEpoch, p.ISR, p.ELR, p.LastKnownELR, p.PartitionEpoch)
+		}
+	}
+}
+
 // unserved says what is not as it should be in the end, or "".
 func (c *cluster) unserved() string {
-	for _, p := range c.producers {
-		if !p.done() {
-			return fmt.Sprintf("producer %d has %d batches to send and %d unanswered", p.id, p.left, len(p.window))
-		}
+	if c.check.Newest() == nil {
+		return "there is no metadata"
 	}
 	ids := make([]model.NodeID, 0, len(c.nodes))
 	for _, n := range c.nodes {
 		if !n.up() {
 			return fmt.Sprintf("node %d is down", n.id)
 		}
+		if n.member.machine.Fenced() {
+			return fmt.Sprintf("node %d is fenced", n.id)
+		}
 		ids = append(ids, n.id)
 	}
 	if why := check.Unsettled(c.check.Newest(), ids); why != "" {
 		return why
 	}
-	return c.uncommitted()
+	if why := c.uncommitted(); why != "" {
+		return why
+	}
+	if v := c.voters(); len(v) != min(3, len(c.nodes)) {
+		return fmt.Sprintf("the quorum has the voters %v", v)
+	}
+	for _, p := range c.producers {
+		if !p.done() {
+			return fmt.Sprintf("producer %d has %d batches to send and %d unanswered", p.id, p.left, len(p.window))
+		}
+	}
+	return ""
 }
 
 // uncommitted says which partition has records above its high watermark, or "".

@@ -7,7 +7,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/sim/check"
-	"github.com/brokerd/brokerd/core/sim/world"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
@@ -50,8 +49,7 @@ func (c *cluster) finish() {
 // readLog reads one log from a node's disk.
 func (n *node) readLog(p model.Partition) (check.Log, error) {
 	n.disk.Kill()
-	n.faults = &world.Faults{W: n.c.w}
-	s, _, err := memstore.Open(n.disk, storage.Config{Identity: storage.Identity{ClusterID: string(clusterID), NodeID: int32(n.id)}}, memstore.Options{Now: n.Now})
+	s, err := n.openDisk(memstore.Options{Now: n.Now})
 	if err != nil {
 		return check.Log{}, err
 	}

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"time"
-
-	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
 
 // network lets a memnet.Machine happen in the world.
@@ -35,10 +33,7 @@ func (x *network) deliver() {
 			return
 		}
 		if n := x.c.byPlace[ev.Node]; n.up() {
-			n.event(ev)
+			n.links.event(ev)
 		}
 	}
 }
-
-// event is one thing that the network tells a node.
-func (n *node) event(memnet.Event) {}

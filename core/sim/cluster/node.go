@@ -7,6 +7,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/core/replica"
 	"github.com/brokerd/brokerd/core/sim/world"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
@@ -21,11 +22,13 @@ type node struct {
 	endpoint string
 	place    memnet.Node
 
-	disk      *memstore.Disk
-	directory model.DirectoryID
-	faults    *world.Faults
-	clock     clock
-	wall      time.Duration // how far the wall clock is from the node's own
+	disk        *memstore.Disk
+	directory   model.DirectoryID
+	mayHaveLost bool // the disk has lost power since the broker was registered last
+	quorumDisk  *quorumDisk
+	faults      *world.Faults
+	clock       clock
+	wall        time.Duration // how far the wall clock is from the node's own
 
 	starts int
 	life   *life // of the last start
@@ -33,16 +36,22 @@ type node struct {
 	parked []func() // what is due and waits for the end of the pause
 
 	// Of the life that is up.
-	store   *store
-	calls   *world.Executor
-	loops   *world.Loops
-	manager *replica.Manager
-	img     *image.Image
+	store       *store
+	calls       *world.Executor
+	loops       *world.Loops
+	links       *links
+	finder      *quorum.Finder // until there is a quorum
+	quorum      *quorum.Node
+	member      *member
+	manager     *replica.Manager
+	incarnation [16]byte
+	img         *image.Image
 }
 
 func (c *cluster) addNode() (*node, error) {
 	id := model.NodeID(len(c.nodes) + 1)
 	n := &node{c: c, id: id, endpoint: fmt.Sprintf("node%d:9090", id), disk: &memstore.Disk{}, directory: c.newDirectory()}
+	n.quorumDisk = &quorumDisk{n: n}
 	n.clock.drift = c.w.Between(-driftMax, driftMax)
 	n.faults = &world.Faults{W: c.w, On: true, OneIn: c.opts.FaultOneIn}
 	place, err := c.net.AddNode(n.endpoint)
@@ -83,11 +92,14 @@ func (n *node) start() error {
 	n.calls = world.NewExecutor(n.life, n.faults)
 	n.loops = world.NewLoops(n.c.w, n.life)
 	n.img = nil
-	if err := n.startReplicas(); err != nil {
-		return err
-	}
+	n.incarnation = [16]byte(n.c.random(16))
 	n.c.w.Note("node %d starts, life %d", n.id, n.starts)
-	return n.c.elect(n)
+	for _, start := range []func() error{n.startLinks, n.startReplicas, n.startMember, n.startMetadata} {
+		if err := start(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *node) startReplicas() error {
@@ -106,9 +118,12 @@ func (n *node) startReplicas() error {
 	resolve := replica.SettingsOf(n.id, settings)
 	m, err := replica.New(cfg, replica.Deps{
 		Directories: []replica.Directory{{ID: n.directory, Name: "main", Plugin: "memstore", Store: n.store}},
-		Logger:      slog.New(slog.DiscardHandler),
+		Logger:      n.logger(),
 		Clock:       n,
 		Executor:    n.calls,
+		Incarnation: n.incarnation,
+		Streams:     n.links,
+		Controller:  alterer{n},
 		Settings: func(img *image.Image, topic string) (replica.TopicSettings, error) {
 			s, err := resolve(img, topic)
 			s.Log.SegmentBytes = o.SegmentBytes
@@ -120,6 +135,7 @@ func (n *node) startReplicas() error {
 		return err
 	}
 	n.manager = m
+	n.links.streams = m
 	for _, l := range m.Loops() {
 		n.loops.Add(l)
 	}
@@ -129,8 +145,17 @@ func (n *node) startReplicas() error {
 // published: the node has a new image.
 func (n *node) published(img *image.Image) {
 	n.img = img
-	n.c.check.Published(n.id, n.starts, img)
+	n.c.published(n, img)
 	n.manager.Apply(img)
+	n.member.see(img)
+}
+
+// logger hands what the node logs to the trace.
+func (n *node) logger() *slog.Logger {
+	if n.c.opts.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(&noter{n: n})
 }
 
 // kill ends the process at once, and its store's with it.

@@ -32,6 +32,9 @@ type producer struct {
 	seq       int32
 	values    int // next value
 	left      int // batches still to be made
+	// epoch is the highest leader epoch that it was told: older metadata is left aside, as
+	// Kafka's clients do. (KIP-320)
+	epoch model.LeaderEpoch
 
 	window []*sent
 	conn   *connection
@@ -68,7 +71,7 @@ func (c *cluster) clients() {
 	for i := range c.opts.Producers {
 		p := &producer{
 			c: c, id: i, left: c.opts.Batches, acks: model.AcksAll, pid: int64(1000 + i),
-			partition: model.Partition{Topic: topicID, Index: int32(c.w.Rand.IntN(c.opts.Partitions))},
+			partition: model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))},
 		}
 		if i%plainProducer == plainProducer-1 {
 			p.pid = model.NoProducerID
@@ -263,7 +266,7 @@ func (p *producer) reconnect() {
 		if p.conn != c {
 			return
 		}
-		n := p.c.leaderOf(p.partition)
+		n := p.c.leaderOf(p.partition, &p.epoch)
 		if n == nil || !n.up() {
 			p.reconnect()
 			return
@@ -277,16 +280,18 @@ func (p *producer) reconnect() {
 	})
 }
 
-// leaderOf is who leads a partition, by what some node says.
-func (c *cluster) leaderOf(p model.Partition) *node {
+// leaderOf is who leads a partition, by what some node says, unless that is older than
+// what was heard before.
+func (c *cluster) leaderOf(p model.Partition, heard *model.LeaderEpoch) *node {
 	asked := c.someNode()
 	if asked == nil || asked.img == nil {
 		return nil
 	}
 	at, _, ok := asked.img.Partition(p)
-	if !ok {
+	if !ok || at.LeaderEpoch < *heard {
 		return nil
 	}
+	*heard = at.LeaderEpoch
 	return c.node(at.Leader)
 }
 

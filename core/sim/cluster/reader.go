@@ -31,13 +31,11 @@ func (c *cluster) look(n *node) {
 // leads is what a node says that it leads and serves.
 func (n *node) leads() []check.Leader {
 	var out []check.Leader
-	for _, d := range n.manager.Directories(context.Background()) {
-		for _, r := range d.Replicas {
-			if r.Offline == nil && r.Leader && n.serves(r.Partition, r.LeaderEpoch) {
-				out = append(out, check.Leader{
-					Partition: r.Partition, Node: n.id, Epoch: r.LeaderEpoch, LogStart: r.LogStart, HighWatermark: r.HighWatermark, LEO: r.LEO,
-				})
-			}
+	for _, r := range n.manager.Replicas() {
+		if r.Offline == nil && r.Leader && n.serves(r.Partition, r.LeaderEpoch) {
+			out = append(out, check.Leader{
+				Partition: r.Partition, Node: n.id, Epoch: r.LeaderEpoch, LogStart: r.LogStart, HighWatermark: r.HighWatermark, LEO: r.LEO,
+			})
 		}
 	}
 	return out
@@ -51,8 +49,9 @@ func (n *node) serves(p model.Partition, epoch model.LeaderEpoch) bool {
 
 // read fetches from some place of some partition, at whoever leads.
 func (c *cluster) read() {
-	p := model.Partition{Topic: topicID, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
-	n := c.leaderOf(p)
+	p := model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
+	heard := model.NoEpoch // readers are at old leaders too
+	n := c.leaderOf(p, &heard)
 	if n == nil || !n.up() || n.paused {
 		return
 	}

@@ -1,67 +1,121 @@
 package cluster
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
-	"runtime"
-	"runtime/debug"
-	"sync"
-	"sync/atomic"
+	"os"
+	"os/exec"
+	"reflect"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/cryptotest"
 )
 
 var (
-	seedsFlag = flag.Uint64("seeds", 100, "how many seeds TestClusterSeeds runs")
+	seedsFlag = flag.Uint64("seeds", 200, "how many seeds TestClusterSeeds runs")
 	fromFlag  = flag.Uint64("from", 1, "the first seed")
+	aloneFlag = flag.Bool("alone", false, "run the seeds in this process, and not half of them in another")
 	seedFlag  = flag.Uint64("seed", 1, "the seed that TestOneClusterSeed runs")
 )
 
 // Floors: what a run must have met, so that a clean run is not an idle one.
 const leastAcked = 20 // records, in each seed
 
+// failuresMax is how many seeds may fail before a run ends.
+const failuresMax = 3
+
 // TestClusterSeeds runs seeds and expects no violation. A seed that fails is printed with
-// the command that shows it.
+// the command that shows it. Raft draws from the one source of randomness of the process,
+// so that one process runs one seed at a time: half of them run in another.
 func TestClusterSeeds(t *testing.T) {
-	total := runSeeds(t, *fromFlag, *seedsFlag)
-	t.Logf("seeds=%d %s", *seedsFlag, total)
-}
-
-// String is a run's numbers, for the log.
-func (r Report) String() string {
-	return fmt.Sprintf("acked=%d reads=%d retried=%d lost_answers=%d elections=%d isr_changes=%d truncations=%d crashes=%d kills=%d power_losses=%d store_deaths=%d pauses=%d cuts=%d slow=%d stalls=%d full=%d failed=%d lost_batches=%d",
-		r.Acked, r.Reads, r.Retried, r.LostAnswers, r.Elections, r.ISRChanges, r.Truncations, r.Crashes(), r.Kills, r.PowerLosses, r.Deaths,
-		r.Pauses, r.Cuts, r.Slow, r.Stalls, r.Full, r.Failed, r.LostBatches)
-}
-
-// runSeeds runs seeds on all processors and adds up what happened.
-func runSeeds(t *testing.T, from, n uint64) Report {
-	t.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // worlds are small, and soon forgotten
-	var next, failed atomic.Uint64
-	next.Store(from)
-	var mu sync.Mutex
-	var total Report
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for {
-				seed := next.Add(1) - 1
-				if seed >= from+n || failed.Load() >= 3 {
-					return
-				}
-				r, err := Run(seed, OptionsOf(seed))
-				if problem := judge(r, err); problem != "" {
-					failed.Add(1)
-					t.Errorf("seed %d: %s\nshow it: go test ./core/sim/cluster -run TestOneClusterSeed$ -v -seed %d", seed, problem, seed)
-				}
-				mu.Lock()
-				total.add(r)
-				mu.Unlock()
-			}
-		})
+	from, n := *fromFlag, *seedsFlag
+	var others <-chan Report
+	if !*aloneFlag && n > 1 {
+		others = startOther(t, from+n/2, n-n/2)
+		n /= 2
 	}
-	wg.Wait()
+	total := runSeeds(t, from, n)
+	if *aloneFlag {
+		line, err := json.Marshal(total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%s%s\n", reportPrefix, line)
+		return
+	}
+	if others != nil {
+		total.add(<-others)
+	}
+	t.Logf("seeds=%d %s", *seedsFlag, total)
+	for name, got := range map[string]int{
+		"elections": total.Elections, "changes of ISRs": total.ISRChanges, "truncations": total.Truncations, "crashes": total.Crashes(),
+		"pauses": total.Pauses, "cuts": total.Cuts, "power losses": total.PowerLosses, "lost batches": total.LostBatches,
+	} {
+		if uint64(got) < *seedsFlag/3 {
+			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
+		}
+	}
+}
+
+const reportPrefix = "report of the seeds: "
+
+// startOther runs seeds in another process, and gives their sum.
+func startOther(t *testing.T, from, n uint64) <-chan Report {
+	t.Helper()
+	done := make(chan Report, 1)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestClusterSeeds$", "-alone",
+		"-from", strconv.FormatUint(from, 10), "-seeds", strconv.FormatUint(n, 10))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		var r Report
+		err := cmd.Wait()
+		for line := range strings.Lines(out.String()) {
+			if text, ok := strings.CutPrefix(line, reportPrefix); ok {
+				err = joined(err, json.Unmarshal([]byte(text), &r))
+			}
+		}
+		if err != nil {
+			t.Errorf("seeds from %d on, in another process: %v\n%s", from, err, out.String())
+		}
+		done <- r
+	}()
+	return done
+}
+
+func joined(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// runSeeds runs seeds and adds up what happened.
+func runSeeds(t *testing.T, from, n uint64) (total Report) {
+	t.Helper()
+	failed := 0
+	for seed := from; seed < from+n && failed < failuresMax; seed++ {
+		r, err := runSeed(t, seed, OptionsOf(seed))
+		if problem := judge(r, err); problem != "" {
+			failed++
+			t.Errorf("seed %d: %s\nshow it: go test ./core/sim/cluster -run TestOneClusterSeed$ -v -seed %d", seed, problem, seed)
+		}
+		total.add(r)
+	}
 	return total
+}
+
+// runSeed runs one seed, with the randomness that Raft draws on made the seed's.
+func runSeed(t *testing.T, seed uint64, opts Options) (Report, error) {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, seed)
+	return Run(seed, opts)
 }
 
 // judge says what is wrong with a run, or nothing.
@@ -77,24 +131,26 @@ func judge(r Report, err error) string {
 	return ""
 }
 
+// String is a run's numbers, for the log.
+func (r Report) String() string {
+	var b strings.Builder
+	v := reflect.ValueOf(r)
+	for i := range v.NumField() {
+		if v.Field(i).Kind() == reflect.Int {
+			fmt.Fprintf(&b, "%s=%d ", strings.ToLower(v.Type().Field(i).Name), v.Field(i).Int())
+		}
+	}
+	return b.String()
+}
+
+// add adds the numbers of another run.
 func (r *Report) add(o Report) {
-	r.Acked += o.Acked
-	r.Reads += o.Reads
-	r.Retried += o.Retried
-	r.LostAnswers += o.LostAnswers
-	r.Elections += o.Elections
-	r.ISRChanges += o.ISRChanges
-	r.Truncations += o.Truncations
-	r.Kills += o.Kills
-	r.PowerLosses += o.PowerLosses
-	r.Deaths += o.Deaths
-	r.Pauses += o.Pauses
-	r.Cuts += o.Cuts
-	r.Slow += o.Slow
-	r.Stalls += o.Stalls
-	r.Full += o.Full
-	r.Failed += o.Failed
-	r.LostBatches += o.LostBatches
+	v, w := reflect.ValueOf(r).Elem(), reflect.ValueOf(o)
+	for i := range v.NumField() {
+		if v.Field(i).Kind() == reflect.Int {
+			v.Field(i).SetInt(v.Field(i).Int() + w.Field(i).Int())
+		}
+	}
 }
 
 // TestOneClusterSeed runs one seed twice, shows every event, and expects the same both
@@ -104,13 +160,13 @@ func TestOneClusterSeed(t *testing.T) {
 	if testing.Verbose() {
 		opts.Log = func(line string) { t.Log(line) }
 	}
-	first, err := Run(*seedFlag, opts)
+	first, err := runSeed(t, *seedFlag, opts)
 	if problem := judge(first, err); problem != "" {
 		t.Errorf("seed %d: %s", *seedFlag, problem)
 	}
 	t.Log(first)
 	opts.Log = nil
-	if again, _ := Run(*seedFlag, opts); again.Trace != first.Trace {
+	if again, _ := runSeed(t, *seedFlag, opts); again.Trace != first.Trace {
 		t.Errorf("seed %d ran differently the second time: the simulation is not deterministic", *seedFlag)
 	}
 }

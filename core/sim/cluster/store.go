@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"context"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -20,9 +23,7 @@ func (s *store) start() {
 		return
 	}
 	n := s.n
-	opened, _, err := memstore.Open(n.disk, storage.Config{
-		Identity: storage.Identity{ClusterID: string(clusterID), NodeID: int32(n.id)}, ProposedDirectoryID: storage.DirectoryID(n.directory),
-	}, memstore.Options{
+	opened, err := n.openDisk(memstore.Options{
 		Now: func() time.Time { return n.Now().Add(n.wall) },
 		Defer: func(run func()) {
 			n.c.w.After(n.faults.DiskDelay(), func() {
@@ -48,4 +49,36 @@ func (s *store) start() {
 func (s *store) die() {
 	s.alive = false
 	s.n.disk.Kill()
+}
+
+// suspects says whether some log on the disk may lack what it had.
+func (n *node) suspects() bool {
+	n.disk.Kill()
+	s, err := n.openDisk(memstore.Options{Now: n.Now})
+	if err != nil {
+		panic("cluster: the store does not open: " + err.Error())
+	}
+	defer s.Kill()
+	logs, err := s.List(context.Background())
+	if err != nil {
+		panic("cluster: the store does not list its logs: " + err.Error())
+	}
+	for _, l := range logs {
+		opened := s.Open(context.Background(), []storage.OpenSpec{{ID: l.ID, LeaderEpoch: math.MaxInt32}})[0]
+		if opened.Err != nil || opened.Verdict == storage.VerdictMayHaveLostSuffix {
+			return true
+		}
+	}
+	return false
+}
+
+// openDisk opens a store on the node's disk.
+func (n *node) openDisk(opt memstore.Options) (*memstore.Store, error) {
+	s, _, err := memstore.Open(n.disk, storage.Config{
+		Identity: storage.Identity{ClusterID: string(clusterID), NodeID: int32(n.id)}, ProposedDirectoryID: storage.DirectoryID(n.directory),
+	}, opt)
+	if err != nil {
+		return nil, fmt.Errorf("open the store of node %d: %w", n.id, err)
+	}
+	return s, nil
 }

@@ -3,6 +3,9 @@ package cluster
 import (
 	"time"
 
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/core/sim/check"
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
 
@@ -93,17 +96,32 @@ func (c *cluster) killStore(n *node) {
 	})
 }
 
-// losePower takes the machine: broker, store, and what was not flushed.
+// losePower takes the machine: broker, store, and what was not flushed. Under the policy
+// replicated, records live in page caches while two replicas are in sync: there, no power
+// is lost while some replica has not come back from the last time.
 func (c *cluster) losePower(n *node) {
-	if !n.up() {
+	if !n.up() || c.opts.Flush != partition.FlushAlways && !c.whole() {
 		return
 	}
 	c.report.PowerLosses++
 	n.kill(memnet.Silent)
 	lost, torn := n.disk.LosePower(c.w.Rand.Uint64())
+	n.mayHaveLost = n.mayHaveLost || n.suspects()
 	c.report.LostBatches += lost
 	c.w.Note("node %d loses power: %d batches are lost, %d torn", n.id, lost, torn)
 	c.restart(n)
+}
+
+// whole: every replica is in sync, and none has lost what it had and not told.
+func (c *cluster) whole() bool {
+	ids := make([]model.NodeID, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		if !n.up() || n.mayHaveLost {
+			return false
+		}
+		ids = append(ids, n.id)
+	}
+	return check.Unsettled(c.check.Newest(), ids) == ""
 }
 
 func (c *cluster) pause(n *node) {

@@ -15,7 +15,8 @@ type Loops struct {
 	life    Life
 	loops   []Loop
 	turning []bool // by loop: a turn is scheduled
-	timer   time.Time
+	armed   bool
+	timer   time.Time // if armed
 }
 
 // NewLoops makes an empty set.
@@ -33,7 +34,7 @@ func (l *Loops) Pump() {
 	if l.life.Over() {
 		return
 	}
-	earliest := time.Time{}
+	earliest, due := time.Time{}, false
 	for i, loop := range l.loops {
 		if loop.Pending() > 0 && !l.turning[i] {
 			l.turning[i] = true
@@ -42,21 +43,23 @@ func (l *Loops) Pump() {
 				loop.Turn(l.life.Now())
 			})
 		}
-		if at, ok := loop.Deadline(); ok && (earliest.IsZero() || at.Before(earliest)) {
-			earliest = at
+		if at, ok := loop.Deadline(); ok && (!due || at.Before(earliest)) {
+			earliest, due = at, true
 		}
 	}
-	if earliest.IsZero() || earliest.Equal(l.timer) {
+	if !due || l.armed && earliest.Equal(l.timer) {
 		return
 	}
-	l.timer = earliest
+	l.armed, l.timer = true, earliest
 	l.life.After(earliest.Sub(l.life.Now()), func() {
-		if !l.timer.Equal(earliest) {
+		if !l.armed || !l.timer.Equal(earliest) {
 			return
 		}
-		l.timer = time.Time{}
+		l.armed = false
 		for _, loop := range l.loops {
-			loop.Turn(l.life.Now())
+			if !l.life.Over() { // one of them may have ended it
+				loop.Turn(l.life.Now())
+			}
 		}
 	})
 }

@@ -92,6 +92,13 @@ func (w *World) Note(format string, args ...any) {
 	}
 }
 
+// Tell is Note for what is not a part of the trace.
+func (w *World) Tell(format string, args ...any) {
+	if w.log != nil {
+		w.log(fmt.Sprintf("%8.3f ", w.now.Sub(Epoch).Seconds()*1000) + fmt.Sprintf(format, args...))
+	}
+}
+
 // Trace is a digest of all that was noted.
 func (w *World) Trace() uint64 { return w.trace.sum }
 
