@@ -77,12 +77,6 @@ func (d *decision) bornAgain(r Registration) {
 		// The broker is back: even where unclean election is on, its log is waited for
 		// and nothing is lost.
 		e.leave(func(n model.NodeID) bool { return n == id })
-		e.keepLast()
-		if missing && len(r.Directories) > 0 && !slices.Contains(e.next.ISR, id) && len(e.complete())+len(e.known()) > 0 {
-			// Others have the log: this broker gets it from them.
-			e.next.Directories = slices.Clone(p.Directories)
-			e.next.Directories[at] = r.Directories[0]
-		}
 		return e
 	})
 }

@@ -29,7 +29,9 @@ type cluster struct {
 	committed map[model.Partition][]entry
 	leaders   map[model.Partition]map[model.LeaderEpoch]model.NodeID
 	// alone: whoever was elected last was the only one that could have everything.
-	alone   map[model.Partition]bool
+	alone map[model.Partition]bool
+	// unclean: the operator has anybody lead.
+	unclean map[model.Partition]bool
 	entries uint64
 	waits   map[CommandID]func(Answer)
 	trace   []string
@@ -67,7 +69,8 @@ type leading struct {
 	epoch   model.LeaderEpoch
 	pepoch  model.PartitionEpoch
 	isr     []model.NodeID
-	pending []model.NodeID // asked for, and not answered
+	pending []model.NodeID // asked for, and not known to be refused
+	asking  bool           // not answered yet
 }
 
 func newCluster(t *testing.T, seed uint64) *cluster {
@@ -77,7 +80,7 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 		host: newHost(t, cfg, image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}), t: t,
 		rand: rand.New(rand.NewPCG(seed, 7)), brokers: map[model.NodeID]*node{}, committed: map[model.Partition][]entry{},
 		leaders: map[model.Partition]map[model.LeaderEpoch]model.NodeID{}, waits: map[CommandID]func(Answer){},
-		alone: map[model.Partition]bool{},
+		alone: map[model.Partition]bool{}, unclean: map[model.Partition]bool{},
 	}
 	c.images = []*image.Image{c.img}
 	c.do(Lead{c.img})
@@ -327,14 +330,19 @@ func (c *cluster) askISR(n *node) {
 	var asked []*leading
 	for _, at := range c.partitions() {
 		p, l := c.led(n, at)
-		if p == nil || l.pending != nil || !c.calm && c.rand.IntN(2) == 0 {
+		if p == nil || l.asking || !c.calm && c.rand.IntN(2) == 0 {
 			continue
 		}
+		again := l.pending
+		l.pending, l.asking = nil, true
 		change := model.ISRChange{Partition: at, LeaderEpoch: l.epoch, PartitionEpoch: l.pepoch}
 		for _, id := range p.Replicas {
 			f := c.brokers[id]
 			in := id == n.id || c.follows(f, at, n.id, l.epoch) && slices.Equal(f.logs[at], n.logs[at])
-			if !in || id != n.id && !c.calm && c.rand.IntN(8) == 0 {
+			if again != nil { // what became of it is not known: the same once more
+				in = slices.Contains(again, id)
+			}
+			if !in || id != n.id && !c.calm && again == nil && c.rand.IntN(8) == 0 {
 				continue
 			}
 			change.ISR = append(change.ISR, model.Member{Node: id, Epoch: f.epoch})
@@ -344,6 +352,9 @@ func (c *cluster) askISR(n *node) {
 	}
 	life := n.life
 	c.ask(op, func(a Answer) {
+		for _, l := range asked {
+			l.asking = false
+		}
 		for i, r := range a.ISR {
 			l := asked[i]
 			switch {
@@ -470,6 +481,9 @@ func (c *cluster) checkLeader(was, is *image.Image, at model.Partition, old, p *
 	c.note("%s: %d leads in epoch %d: %+v after %+v", at, p.Leader, p.LeaderEpoch, p, old)
 	if b, ok := is.Broker(p.Leader); !ok || b.Fenced || b.ShuttingDown {
 		c.failf("%s: elected a leader that is not alive: %+v, %+v", at, p, b)
+	}
+	if c.unclean[at] {
+		return
 	}
 	completed := len(old.Adding)+len(old.Removing) > 0 && len(p.Adding)+len(p.Removing) == 0 && old.Leader != model.NoNode
 	switch {
@@ -645,7 +659,7 @@ func (c *cluster) recover() {
 		return true
 	}
 	c.calm = true
-	for range 100 {
+	for round := range 100 {
 		for id := range model.NodeID(4) {
 			n := c.brokers[id+1]
 			if n.up && n.leaves {
@@ -668,6 +682,9 @@ func (c *cluster) recover() {
 		if whole() {
 			return
 		}
+		if round == 50 {
+			c.uncleanly()
+		}
 		c.elapse(200*time.Millisecond, false)
 		c.settle()
 	}
@@ -676,6 +693,29 @@ func (c *cluster) recover() {
 		c.note("%s: %+v", at, p)
 	}
 	c.failf("faults are over, and not everything is served")
+}
+
+// uncleanly is the operator's way out, where everybody who had everything is wiped.
+func (c *cluster) uncleanly() {
+	var stuck []model.Partition
+	for _, at := range c.partitions() {
+		p, _, _ := c.img.Partition(at)
+		if p.Leader != model.NoNode {
+			continue
+		}
+		stuck = append(stuck, at)
+		for i, id := range p.Replicas {
+			had := slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id) || slices.Contains(p.LastKnownELR, id)
+			if had && p.Directories[i] == (model.DirectoryID{c.brokers[id].dir}) {
+				c.failf("%s: nobody leads, though %d could: %+v", at, id, p)
+			}
+		}
+		c.note("%s: the operator has anybody lead", at)
+		c.unclean[at], c.committed[at] = true, nil
+	}
+	c.ask(ElectLeaders{Partitions: stuck, Unclean: true}, nil)
+	c.settle()
+	clear(c.unclean)
 }
 
 // Whatever brokers and controllers do, and lose: epochs rise, an epoch has one leader, the

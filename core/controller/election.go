@@ -110,7 +110,24 @@ func (e *edit) finish() *image.PartitionChangeRecord {
 		e.keepELR()
 	}
 	e.next.Leader = leader
+	e.replaceDirectories()
 	return e.record()
+}
+
+// replaceDirectories has replicas made anew whose directory is gone, since others have
+// what they had.
+func (e *edit) replaceDirectories() {
+	p := &e.next
+	for i, n := range p.Replicas {
+		b, ok := e.d.img.Broker(n)
+		dir := p.Directories[i]
+		if !ok || len(b.Directories) == 0 || dir.IsZero() || slices.Contains(b.Directories, dir) ||
+			slices.Contains(p.ISR, n) || slices.Contains(p.ELR, n) || slices.Contains(p.LastKnownELR, n) {
+			continue
+		}
+		p.Directories = slices.Clone(p.Directories)
+		p.Directories[i] = e.d.defaultDirectory(n)
+	}
 }
 
 // complete are the replicas that have all that was committed, in the order of the
