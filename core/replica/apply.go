@@ -156,8 +156,12 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 	return inputs
 }
 
+// sessionBits are what a life of the broker has for its sessions.
+const sessionBits = 32
+
 func (m *Manager) assignment(t *image.Topic, p *image.Partition, settings TopicSettings) *assignment {
 	a := &assignment{leads: p.Leader == m.cfg.NodeID, settings: settings}
+	a.session = partition.Session(max(0, m.epoch.Load())) << sessionBits
 	target := int(t.ReplicationFactorTarget)
 	if a.leads {
 		a.lead = partition.Lead{

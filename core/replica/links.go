@@ -29,11 +29,10 @@ type link struct {
 	credit credit // of one that was accepted
 	grant  grant  // of one that was dialled
 
-	// The rest belongs to whoever calls the methods of Receiver.
-	lent    []byte    // by StreamRoom
-	parcels []*parcel // by shard, while a message is read
+	parcels []*parcel // by shard, while a message is read; whoever calls StreamMessage has it
 
 	mu      sync.Mutex
+	lent    *byte // where the memory begins that StreamRoom gave last
 	greeted bool
 	epoch   model.BrokerEpoch // of the peer, by its hello
 }
@@ -84,8 +83,11 @@ func (m *Manager) StreamRoom(s StreamID, n int) []byte {
 	if l == nil || !l.takes(n) {
 		return nil
 	}
-	l.lent = m.deps.Buffers.Get(n)
-	return l.lent
+	room := m.deps.Buffers.Get(n)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lent = unsafe.SliceData(room)
+	return room
 }
 
 // talkBytes is the largest message that takes no credit.
@@ -102,8 +104,10 @@ func (m *Manager) StreamMessage(s StreamID, message []byte) {
 	if l == nil {
 		return
 	}
-	lent := unsafe.SliceData(message) == unsafe.SliceData(l.lent)
+	l.mu.Lock()
+	lent := l.lent != nil && unsafe.SliceData(message) == l.lent
 	l.lent = nil
+	l.mu.Unlock()
 	if err := m.receive(l, message, lent); err != nil {
 		m.deps.Logger.Warn("a broker sent what cannot be read; its stream is ended", "broker", l.node, "err", err)
 		m.end(l)

@@ -36,6 +36,9 @@ type peered struct {
 
 const leadsOver, followsOver StreamID = 1, 2
 
+// first is the session of its first subscription, in its broker's registration at offset 1.
+const first partition.Session = 1<<sessionBits + 1
+
 func newPeered(t *testing.T) *peered {
 	t.Helper()
 	s := newStepped(t)
@@ -115,15 +118,15 @@ func (p *peered) leo(i int32) int64 { return (*p.m.replicas.Load())[part(i)].vie
 // TestADamagedBatchIsNotCopied: the partition asks again, and its stream lasts.
 func TestADamagedBatchIsNotCopied(t *testing.T) {
 	p := newPeered(t)
-	p.say(followsOver, append(slices.Clone(hello), accepted(1)...))
-	p.say(followsOver, data(1, 0, batchAt(t, 0, "good")))
+	p.say(followsOver, append(slices.Clone(hello), accepted(first)...))
+	p.say(followsOver, data(first, 0, batchAt(t, 0, "good")))
 	if p.leo(1) != 1 {
 		t.Fatalf("the log ends at %d, want 1", p.leo(1))
 	}
 	bad := batchAt(t, 1, "bad")
 	bad[len(bad)-1] ^= 1
-	p.say(followsOver, data(1, 1, bad))
-	p.say(followsOver, data(1, 1, batchAt(t, 1, "late")))
+	p.say(followsOver, data(first, 1, bad))
+	p.say(followsOver, data(first, 1, batchAt(t, 1, "late")))
 	if p.leo(1) != 1 || len(p.notes.ended) > 0 {
 		t.Fatalf("the log ends at %d, want 1; ended are %v", p.leo(1), p.notes.ended)
 	}
@@ -142,7 +145,7 @@ func TestADamagedBatchIsNotCopied(t *testing.T) {
 			}
 		})
 	}
-	if len(again) != 1 || again[0].Session < 2 || again[0].LEO != 1 {
+	if len(again) != 1 || again[0].Session != first+1 || again[0].LEO != 1 {
 		t.Fatalf("it asks %+v, want once more, from 1", again)
 	}
 	if n := p.buffers.lent(); n > 2 { // the tail's
@@ -162,7 +165,7 @@ func TestWhatEndsAStream(t *testing.T) {
 		"no hello":                    {leadsOver, [][]byte{asks(1)}},
 		"another's hello":             {leadsOver, [][]byte{other}},
 		"two hellos":                  {leadsOver, [][]byte{hello, hello}},
-		"a leader's part":             {leadsOver, [][]byte{hello, data(1, 0, nil)}},
+		"a leader's part":             {leadsOver, [][]byte{hello, data(first, 0, nil)}},
 		"a follower's part":           {followsOver, [][]byte{hello, asks(1)}},
 		"it is no message":            {followsOver, [][]byte{hello, {1, 2, 3}}},
 		"it releases what it had not": {leadsOver, [][]byte{hello, credit}},
@@ -177,9 +180,9 @@ func TestWhatEndsAStream(t *testing.T) {
 		}
 	}
 	p := newPeered(t)
-	p.m.StreamMessage(followsOver, append(slices.Clone(hello), accepted(1)...))
+	p.m.StreamMessage(followsOver, append(slices.Clone(hello), accepted(first)...))
 	for range 3 { // without a turn in between nothing is released
-		p.m.StreamMessage(followsOver, data(1, 0, big))
+		p.m.StreamMessage(followsOver, data(first, 0, big))
 	}
 	if !slices.Equal(p.notes.ended, []StreamID{followsOver}) {
 		t.Errorf("more than was granted: ended are %v", p.notes.ended)
@@ -194,12 +197,12 @@ func FuzzMessages(f *testing.F) {
 		return streamwire.AppendAck(b, &streamwire.Ack{Partition: part(0), Session: 1, LEO: 1})
 	})
 	end := entries(streamwire.KindEnd, func(b []byte) []byte {
-		return streamwire.AppendEnd(b, &streamwire.End{Partition: part(1), Session: 1})
+		return streamwire.AppendEnd(b, &streamwire.End{Partition: part(1), Session: first})
 	})
 	credit := streamwire.AppendCredit(nil, streamwire.Credit{Window: 1 << 20})
 	f.Add(false, slices.Concat(credit, asks(1), ack), ack)
-	f.Add(true, slices.Concat(accepted(1), data(1, 0, batchAt(f, 0, "a"))), slices.Concat(data(1, 1, batchAt(f, 1, "b")), end))
-	f.Fuzz(func(t *testing.T, follows bool, first, second []byte) {
+	f.Add(true, slices.Concat(accepted(first), data(first, 0, batchAt(f, 0, "a"))), slices.Concat(data(first, 1, batchAt(f, 1, "b")), end))
+	f.Fuzz(func(t *testing.T, follows bool, one, two []byte) {
 		p := newPeered(t)
 		over := leadsOver
 		if follows {
@@ -208,8 +211,8 @@ func FuzzMessages(f *testing.F) {
 		a := makeBatch(t, batch.Options{}, "a")
 		a.Partition, a.Acks = part(0), model.AcksLeader
 		p.m.Append(t.Context(), a, func(model.Appended) {})
-		p.say(over, append(slices.Clone(hello), first...))
-		p.say(over, second)
+		p.say(over, append(slices.Clone(hello), one...))
+		p.say(over, two)
 		p.m.StreamDown(over)
 		p.m.Stop()
 		p.settle()

@@ -64,8 +64,9 @@ const (
 // assignment is what metadata says of a replica.
 type assignment struct {
 	leads    bool
-	lead     partition.Lead   // where it leads
-	follow   partition.Follow // where it does not
+	session  partition.Session // below those of this life of the broker
+	lead     partition.Lead    // where it leads
+	follow   partition.Follow  // where it does not
 	settings TopicSettings
 }
 
@@ -349,7 +350,7 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 	}
 	if r.machine == nil {
 		r.machine = partition.New(partition.Config{
-			Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings, Session: s.session,
+			Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings, Session: max(s.session, a.session),
 		})
 		r.log = a.settings.Log
 		s.replicas[r.id] = r
