@@ -42,7 +42,7 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	if err := checkData(loaded); err != nil {
 		return startError(&configError{fmt.Errorf("data: %w", err)})
 	}
-	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments()})
+	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments(), Transports: builtinTransports()})
 	if err != nil {
 		return err
 	}

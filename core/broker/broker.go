@@ -23,12 +23,15 @@ import (
 	"github.com/brokerd/brokerd/core/server"
 	"github.com/brokerd/brokerd/core/telemetry"
 	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // How long each part may take to stop. Together they stay below the minute that
 // operators are asked to give.
 const (
-	adminStop      = 2 * time.Second
+	adminStop      = time.Second
+	transportStop  = 500 * time.Millisecond
+	linksStop      = 500 * time.Millisecond
 	pluginsStop    = 11 * time.Second
 	replicasStop   = 21 * time.Second
 	quorumStop     = 5 * time.Second
@@ -53,6 +56,9 @@ type Deps struct {
 	// they stand in for: nothing is launched for them, and nothing started again. For
 	// programs around a broker, as those that measure what the plugins' processes cost.
 	Inside map[string]storage.Provider
+	// Transports are the transports that this process opens itself, by the name of their
+	// plugin.
+	Transports map[string]transport.Provider
 }
 
 // Broker is one broker. New makes it, Run runs it once; the other methods may be
@@ -67,6 +73,7 @@ type Broker struct {
 	plugins  *plugins
 	troubles *troubles
 	buffers  *memory.Buffers // of connections and replicas
+	endpoint string          // at which other brokers reach this one; "" before that is known. It is start's
 
 	ready chan struct{}
 	// now is what Run has put together so far.
@@ -184,7 +191,8 @@ func (b *Broker) start(ctx context.Context) error {
 	if err := b.checkPorts(ctx); err != nil {
 		return err
 	}
-	node, stores, err := b.startStores(ctx)
+	peers := &latePeers{}
+	node, stores, err := b.startStores(ctx, peers)
 	if err != nil {
 		return err
 	}
@@ -194,7 +202,13 @@ func (b *Broker) start(ctx context.Context) error {
 		return fmt.Errorf("draw an incarnation: %w", err)
 	}
 	purged := newPurges(node, b.log)
-	manager, err := b.newManager(stores, incarnation, purged.told)
+	var others *network
+	if b.cfg.Transport.Used() {
+		if others, err = b.connect(ctx, node, peers); err != nil {
+			return err
+		}
+	}
+	manager, err := b.newManager(stores, incarnation, purged.told, node, others)
 	if err != nil {
 		return err
 	}
@@ -261,14 +275,14 @@ func (b *Broker) start(ctx context.Context) error {
 // startStores opens the quorum's log and then the stores. Where a cluster is to be
 // created, the stores are opened first: one that belongs to a cluster refuses
 // another, and then none is created.
-func (b *Broker) startStores(ctx context.Context) (*quorum.Node, []store, error) {
+func (b *Broker) startStores(ctx context.Context, peers *latePeers) (*quorum.Node, []store, error) {
 	b.progress(func(a *assembly) { a.waiting = "the quorum's log" })
-	first, err := b.propose()
+	first, err := b.propose(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	if first == nil {
-		node, err := b.openQuorum("")
+		node, err := b.openQuorum(&founding{}, peers)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -286,7 +300,7 @@ func (b *Broker) startStores(ctx context.Context) (*quorum.Node, []store, error)
 	if err != nil {
 		return nil, nil, b.refused(first, stores, err)
 	}
-	node, err := b.openQuorum(first.cluster)
+	node, err := b.openQuorum(first, peers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,17 +314,16 @@ func unbind(ctx context.Context, front *server.Server) error {
 	return front.Run(ctx)
 }
 
-// openQuorum opens the quorum's log, or creates it for a cluster of this ID.
-func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
-	node, err := quorum.Open(quorum.Config{
-		Dir:                     b.quorumDir(),
-		NodeID:                  model.NodeID(b.cfg.NodeID),
-		ClusterID:               create,
-		Bootstrap:               b.cfg.Cluster.Bootstrap,
-		ReplicationFactorTarget: b.cfg.Topics.ReplicationFactor,
-		MinISRTarget:            b.cfg.Topics.MinISR(),
-		Controller:              b.controllerConfig(),
-	}, quorum.Deps{Logger: b.log})
+// openQuorum opens the quorum's log, or makes it for a cluster that is to be created or
+// joined.
+func (b *Broker) openQuorum(first *founding, peers *latePeers) (*quorum.Node, error) {
+	cfg := b.quorumConfig()
+	cfg.ClusterID, cfg.Verdict = first.cluster, first.verdict
+	deps := quorum.Deps{Logger: b.log}
+	if b.cfg.Transport.Used() {
+		deps.Peers = peers
+	}
+	node, err := quorum.Open(cfg, deps)
 	if err != nil {
 		return nil, err
 	}
@@ -318,6 +331,19 @@ func (b *Broker) openQuorum(create model.ClusterID) (*quorum.Node, error) {
 	b.metrics.Broker().Is(b.deps.Version, string(identity.ClusterID), fmt.Sprint(identity.NodeID))
 	b.progress(func(a *assembly) { a.quorum = node })
 	return node, nil
+}
+
+func (b *Broker) quorumConfig() quorum.Config {
+	return quorum.Config{
+		Dir:                     b.quorumDir(),
+		NodeID:                  model.NodeID(b.cfg.NodeID),
+		Bootstrap:               b.cfg.Cluster.Bootstrap,
+		ReplicationFactorTarget: b.cfg.Topics.ReplicationFactor,
+		MinISRTarget:            b.cfg.Topics.MinISR(),
+		Controller:              b.controllerConfig(),
+		Seeds:                   b.cfg.Cluster.Seeds,
+		VotersTarget:            b.cfg.Cluster.Voters,
+	}
 }
 
 // join makes the broker known to the cluster with what it advertises, and returns when it

@@ -21,23 +21,36 @@ import (
 // it must be the same one when the start is tried again.
 const foundingName = "founding"
 
-// founding is a cluster that is to be created once the stores have taken its
+// founding is a cluster that is to be created, or joined, once the stores have taken its
 // identity.
 type founding struct {
 	path    string
 	cluster model.ClusterID
+	verdict quorum.Verdict // of the seeds; none where no other is named
 }
 
-// propose returns the cluster that this start may create, or nil where there is
-// one, or where none may be created.
-func (b *Broker) propose() (*founding, error) {
+// propose returns the cluster that this start is to create or to join, or nil where the
+// directory has one, or where there is none to be had.
+func (b *Broker) propose(ctx context.Context) (*founding, error) {
 	f := &founding{path: filepath.Join(b.cfg.Data, foundingName)}
 	_, err := os.Stat(quorum.Database(b.quorumDir()))
 	if err == nil {
 		return nil, f.done() // left by a start that was killed; it must not outlive the database
 	}
-	if !errors.Is(err, fs.ErrNotExist) || !b.cfg.Cluster.Bootstrap {
+	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // opening it says what is wrong
+	}
+	if len(b.cfg.Cluster.Seeds) > 0 {
+		if f.verdict, err = b.find(ctx); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case f.verdict.Join != "":
+		f.cluster = f.verdict.Join
+		return f, nil
+	case !b.cfg.Cluster.Bootstrap:
+		return nil, nil
 	}
 	before, err := os.ReadFile(f.path)
 	if id := strings.TrimSpace(string(before)); err == nil && id != "" {
@@ -84,7 +97,11 @@ func (f *founding) done() error {
 // refused explains a start that created no cluster, because a store did not open.
 // Nothing is left of the proposal unless a store has taken it.
 func (b *Broker) refused(f *founding, stores []store, err error) error {
-	if errors.Is(err, storage.ErrFenced) {
+	switch {
+	case errors.Is(err, storage.ErrFenced) && f.verdict.Join != "":
+		err = fmt.Errorf("this start would join cluster %s, which the seeds know, and a store does not take that: %w. "+
+			"If the store is of that cluster's broker with another node.id, correct it; to join it with nothing, move the store's directory away", f.cluster, err)
+	case errors.Is(err, storage.ErrFenced):
 		database := quorum.Database(b.quorumDir())
 		err = fmt.Errorf("no cluster was created: %s, which has the metadata, is missing, so that this start would begin a new cluster (%s), and a store does not take that: %w. "+
 			"If the store has records of an earlier cluster, put a copy of quorum.db back: its topics can come back from nowhere else. To start empty, move the store's directory away",

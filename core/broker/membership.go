@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
@@ -43,6 +44,8 @@ type membership struct {
 	serving chan struct{} // closed when the broker is unfenced for the first time
 	over    chan struct{} // closed when the machine has ended
 	err     error         // why, once over is closed
+
+	leaving atomic.Bool
 
 	mu      sync.Mutex
 	trouble error // of the last question, for whoever waits
@@ -108,6 +111,7 @@ func (m *membership) wait(ctx context.Context) error {
 func (m *membership) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
+	m.leaving.Store(true)
 	if !m.loop.Complete(&lifecycle.Leave{}) {
 		return
 	}
@@ -200,7 +204,7 @@ func (m *membership) tell() {
 	switch {
 	case !fenced:
 		m.log.Info("this broker is no longer fenced", "broker", int(m.node))
-	case registered && !m.Done():
+	case registered && !m.leaving.Load():
 		m.log.Warn("this broker is fenced: others lead what it led, until the controller hears it again", "broker", int(m.node))
 	}
 }

@@ -34,6 +34,9 @@ const (
 	memoryServer = 18
 	// memoryAppends is for batches on their way to the stores.
 	memoryAppends = 3
+	// memoryCopies is for batches that leaders have sent, where there is a transport: then it
+	// is taken of memoryAppends.
+	memoryCopies = 1
 	// memoryGroupWrites is for what groups have under way to the log.
 	memoryGroupWrites = 1
 	// memoryTails is for the ends of logs.
@@ -128,7 +131,7 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 	return stores, nil
 }
 
-func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(model.TopicID, model.DirectoryID)) (*replica.Manager, error) {
+func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(model.TopicID, model.DirectoryID), node *quorum.Node, others *network) (*replica.Manager, error) {
 	cfg := replica.DefaultConfig()
 	cfg.NodeID = model.NodeID(b.cfg.NodeID)
 	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryAppends
@@ -148,6 +151,11 @@ func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(mo
 		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(cfg.NodeID, settings),
 		Incarnation: incarnation, Purged: purged, Buffers: b.buffers,
 	}
+	if others != nil {
+		cfg.CopyBytes = b.cfg.Memory / memoryParts * memoryCopies
+		cfg.AppendBytes -= cfg.CopyBytes
+		deps.Streams, deps.Controller = others.links, &isrQuestions{node, incarnation}
+	}
 	for _, s := range stores {
 		deps.Directories = append(deps.Directories, replica.Directory{
 			ID: model.DirectoryID(s.DirectoryID()), Name: s.Name(), Plugin: s.Plugin(), Store: s,
@@ -156,6 +164,9 @@ func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(mo
 	m, err := replica.New(cfg, deps)
 	if err != nil {
 		return nil, fmt.Errorf("make the replicas: %w", err)
+	}
+	if others != nil {
+		others.links.ServeStreams(m)
 	}
 	return m, nil
 }

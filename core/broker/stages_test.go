@@ -62,7 +62,7 @@ func TestStagesTellWhoEnded(t *testing.T) {
 // Operators are told to give a minute, and each part has to have the time that it
 // takes for itself when it must give up.
 func TestStopFitsIntoAMinute(t *testing.T) {
-	if sum := adminStop + pluginsStop + replicasStop + quorumStop + upkeepStop + serverStop + groupsStop + membershipStop + leaveStop; sum >= time.Minute {
+	if sum := adminStop + pluginsStop + replicasStop + quorumStop + upkeepStop + serverStop + groupsStop + membershipStop + leaveStop + transportStop + linksStop; sum >= time.Minute {
 		t.Errorf("a stop may take %s", sum)
 	}
 	if own := server.DefaultConfig().DrainTimeout; serverStop <= own {

@@ -21,9 +21,6 @@ func settingsWarnings(cfg config.Config, hostname string) []string {
 	if cfg.Flush == config.FlushInterval {
 		out = append(out, fmt.Sprintf("flush is interval: a loss of power loses acknowledged records of up to the last %s, unless another broker has them", cfg.Replicas.FlushInterval))
 	}
-	if len(cfg.Cluster.Seeds) > 0 || cfg.Transport.Used() {
-		out = append(out, "cluster.seeds and transport have no effect yet: this release runs one broker")
-	}
 	return out
 }
 

@@ -18,3 +18,7 @@ type Peers interface {
 	// returns: with the answer, or after timeout at latest with an error.
 	Ask(to Address, question []byte, timeout time.Duration, done func(answer []byte, err error))
 }
+
+// ReachedAt says where other members reach this node, in place of Config.Endpoint: whoever
+// needs to know the node's identity before there is an endpoint. It is for before Run alone.
+func (n *Node) ReachedAt(endpoint string) { n.cfg.Endpoint = endpoint }

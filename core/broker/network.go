@@ -1,0 +1,214 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/memory"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/peer"
+	"github.com/brokerd/brokerd/core/quorum"
+	"github.com/brokerd/brokerd/core/replica"
+	"github.com/brokerd/brokerd/sdk/transport"
+)
+
+var (
+	_ quorum.Peers       = (*latePeers)(nil)
+	_ peer.Streams       = (*replica.Manager)(nil)
+	_ replica.Streams    = (*peer.Links)(nil)
+	_ replica.Controller = (*isrQuestions)(nil)
+)
+
+// ErrTransport says that there is no transport: what is to carry messages between
+// brokers did not begin to.
+var ErrTransport = errors.New("no way to the other brokers")
+
+// latePeers are the ways to other nodes, before there are any.
+type latePeers struct{ links atomic.Pointer[peer.Links] }
+
+// Post implements quorum.Peers.
+func (l *latePeers) Post(to model.Address, message []byte, bulk bool) {
+	if x := l.links.Load(); x != nil {
+		x.Post(to, message, bulk)
+	}
+}
+
+// Ask implements quorum.Peers.
+func (l *latePeers) Ask(to model.Address, question []byte, timeout time.Duration, done func([]byte, error)) {
+	if x := l.links.Load(); x != nil {
+		x.Ask(to, question, timeout, done)
+		return
+	}
+	done(nil, ErrTransport)
+}
+
+// questions is who answers what other nodes ask of the quorum.
+type questions interface {
+	Question(question []byte, reply func(answer []byte))
+}
+
+// quorumOwner is the quorum as its links have it.
+type quorumOwner struct {
+	questions
+	receive func(message []byte) error // nil: there is nobody to receive any
+	broken  func(from transport.Peer, err error)
+}
+
+// Posted implements peer.Quorum.
+func (o quorumOwner) Posted(from transport.Peer, message []byte) {
+	if o.receive == nil {
+		return
+	}
+	if err := o.receive(message); err != nil {
+		o.broken(from, err)
+	}
+}
+
+// Asked implements peer.Quorum.
+func (o quorumOwner) Asked(_ transport.Peer, question []byte, answer func([]byte)) {
+	o.Question(question, answer)
+}
+
+// network is a transport that is open, and the links over it.
+type network struct {
+	transport transport.Transport
+	links     *peer.Links
+}
+
+// openNetwork opens the transport for a node, with which Links.Run is to follow.
+func (b *Broker) openNetwork(ctx context.Context, id transport.Identity) (*network, error) {
+	name := b.cfg.Transport.Plugin
+	provider := b.deps.Transports[name]
+	if provider == nil {
+		return nil, fmt.Errorf("%w: there is no transport plugin %s", ErrTransport, name)
+	}
+	section, err := b.cfg.ResolveReferences(b.cfg.Transport.Config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: transport.config: %w", ErrTransport, err)
+	}
+	t, err := provider.Open(ctx, transport.Config{Settings: section, Identity: id, Endpoint: b.endpoint, Logger: b.log.With("plugin", name)})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTransport, err)
+	}
+	b.endpoint = t.Endpoint()
+	cfg := peer.Defaults()
+	cfg.Identity, cfg.Proof = id, t.Capabilities().Proof
+	links, err := peer.NewLinks(cfg, peer.Deps{
+		Transport: t, Clock: loop.System{}, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Logger: b.log,
+		Memory: memory.New(transport.MessageBytesMax), // for one snapshot of the metadata, if it has to be
+	})
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return &network{transport: t, links: links}, nil
+}
+
+// find asks the seeds whether there is a cluster. It returns when there is a verdict.
+func (b *Broker) find(ctx context.Context) (verdict quorum.Verdict, err error) {
+	b.progress(func(a *assembly) { a.waiting = "a seed that knows the cluster" })
+	n, err := b.openNetwork(ctx, transport.Identity{NodeID: b.cfg.NodeID})
+	if err != nil {
+		return verdict, err
+	}
+	defer func() { err = errors.Join(err, n.transport.Close()) }()
+	cfg := b.quorumConfig()
+	cfg.Endpoint = b.endpoint
+	finder, err := quorum.NewFinder(cfg, quorum.Deps{Logger: b.log, Peers: n.links})
+	if err != nil {
+		return verdict, err
+	}
+	n.links.ServeQuorum(quorumOwner{questions: finder})
+	asking, stop := context.WithCancel(ctx)
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = n.links.Run(asking) // its end is asked for, or the finder's questions fail
+	}()
+	verdict, err = finder.Run(ctx)
+	stop()
+	<-ran
+	return verdict, err
+}
+
+// connect opens the transport for this node of the quorum, and keeps links to the others
+// until it is stopped.
+func (b *Broker) connect(ctx context.Context, node *quorum.Node, peers *latePeers) (*network, error) {
+	id := node.Identity()
+	n, err := b.openNetwork(ctx, transport.Identity{
+		ClusterID: string(id.ClusterID), NodeID: int32(id.NodeID), DirectoryID: transport.DirectoryID(id.DirectoryID),
+	})
+	if err != nil {
+		return nil, err
+	}
+	node.ReachedAt(b.endpoint)
+	n.links.ServeQuorum(quorumOwner{questions: node, receive: node.Receive, broken: func(from transport.Peer, err error) {
+		b.log.Debug("a message of the quorum cannot be read", "broker", int(from.NodeID), "err", err)
+	}})
+	peers.links.Store(n.links)
+	node.OnImage(newBook(n.links).apply)
+	b.parts.start(ctx, "transport", transportStop, func(ctx context.Context) error {
+		<-ctx.Done()
+		return n.transport.Close()
+	})
+	b.parts.start(ctx, "links", linksStop, n.links.Run)
+	b.log.Info("listening to other brokers", "endpoint", b.endpoint, "plugin", b.cfg.Transport.Plugin)
+	return n, nil
+}
+
+// book tells the links where the members of the quorum are, of which each broker is one.
+type book struct {
+	links interface {
+		Locate(node model.NodeID, endpoint string)
+	}
+	known map[model.NodeID]string
+}
+
+func newBook(links *peer.Links) *book { return &book{links: links, known: map[model.NodeID]string{}} }
+
+// apply takes what an image says. Of two members of one node, as after a directory was lost,
+// the one that is reached where another was not counts.
+func (k *book) apply(img *image.Image) {
+	now := make(map[model.NodeID]string, len(k.known))
+	for m := range img.Members() {
+		if _, twice := now[m.Node]; m.Endpoint != "" && (!twice || m.Endpoint != k.known[m.Node]) {
+			now[m.Node] = m.Endpoint
+		}
+	}
+	for node := range k.known {
+		if _, still := now[node]; !still {
+			k.links.Locate(node, "")
+		}
+	}
+	for node, endpoint := range now {
+		if k.known[node] != endpoint {
+			k.links.Locate(node, endpoint)
+		}
+	}
+	k.known = now
+}
+
+// isrQuestions asks the controller for other ISRs, in the name of this broker's registration.
+type isrQuestions struct {
+	node        *quorum.Node
+	incarnation [16]byte
+}
+
+// AlterISR implements replica.Controller.
+func (q *isrQuestions) AlterISR(changes []model.ISRChange, done func([]model.ISRResult, error)) {
+	id := q.node.Identity().NodeID
+	self, ok := q.node.Image().Broker(id)
+	if !ok || self.Incarnation != q.incarnation {
+		done(nil, model.ErrStaleBrokerEpoch)
+		return
+	}
+	q.node.Start(controller.AlterISR{Broker: id, BrokerEpoch: self.Epoch, Changes: changes}, nil, func(a controller.Answer) {
+		done(a.ISR, a.Err)
+	})
+}
