@@ -39,6 +39,14 @@ func (d *decision) online(p *image.Partition, n model.NodeID) bool {
 	return dir.IsZero() || slices.Contains(b.Directories, dir) && !slices.Contains(b.Offline, dir)
 }
 
+// missing says whether a broker is registered without the directory of its replica, and
+// with others: the replica is gone.
+func (d *decision) missing(p *image.Partition, n model.NodeID) bool {
+	b, ok := d.img.Broker(n)
+	dir := p.Directories[slices.Index(p.Replicas, n)]
+	return ok && len(b.Directories) > 0 && !dir.IsZero() && !slices.Contains(b.Directories, dir)
+}
+
 // serves says whether a replica serves still: it may lead on, while nobody else can.
 func (d *decision) serves(p *image.Partition, n model.NodeID) bool {
 	b, ok := d.img.Broker(n)
@@ -119,10 +127,7 @@ func (e *edit) finish() *image.PartitionChangeRecord {
 func (e *edit) replaceDirectories() {
 	p := &e.next
 	for i, n := range p.Replicas {
-		b, ok := e.d.img.Broker(n)
-		dir := p.Directories[i]
-		if !ok || len(b.Directories) == 0 || dir.IsZero() || slices.Contains(b.Directories, dir) ||
-			slices.Contains(p.ISR, n) || slices.Contains(p.ELR, n) || slices.Contains(p.LastKnownELR, n) {
+		if !e.d.missing(p, n) || slices.Contains(p.ISR, n) || slices.Contains(p.ELR, n) || slices.Contains(p.LastKnownELR, n) {
 			continue
 		}
 		p.Directories = slices.Clone(p.Directories)
@@ -167,7 +172,8 @@ func (e *edit) known() []model.NodeID {
 // assignment that is in sync and eligible; else the first of the ELR (KIP-966). A leader
 // that shuts down stays while there is none. Where all of them may have lost something, it
 // is the one of the longest log. Then nobody leads, unless unclean election
-// is on: then the first that is eligible, alone in the ISR. It says whether the leader
+// is on: then the first that is eligible, alone in the ISR, or at the operator's word one
+// that begins with nothing, since its directory is gone. It says whether the leader
 // has all that was committed.
 func (e *edit) elect() (leader model.NodeID, clean bool) {
 	p, d := &e.next, e.d
@@ -195,6 +201,12 @@ func (e *edit) elect() (leader model.NodeID, clean bool) {
 		return lead(n, []model.NodeID{n})
 	}
 	if i := slices.IndexFunc(p.Replicas, may); i >= 0 && (e.unclean || e.mode == asConfigured && d.settings(e.t).UncleanElection) {
+		p.ISR = []model.NodeID{p.Replicas[i]}
+		return p.Replicas[i], false
+	}
+	if i := slices.IndexFunc(p.Replicas, func(n model.NodeID) bool { return d.alive(n) && d.missing(p, n) }); i >= 0 && e.unclean {
+		p.Directories = slices.Clone(p.Directories)
+		p.Directories[i] = d.defaultDirectory(p.Replicas[i])
 		p.ISR = []model.NodeID{p.Replicas[i]}
 		return p.Replicas[i], false
 	}

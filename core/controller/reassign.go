@@ -64,7 +64,8 @@ func (e *edit) reassign(target []model.NodeID) error {
 	p.Removing = without(before, in(target))
 	e.assign(append(slices.Clone(target), p.Removing...))
 	// Whoever was only being added may be the one that leads.
-	if len(e.complete()) == 0 && len(e.known()) == 0 {
+	dropped := without(e.was.LastKnownELR, in(p.Replicas))
+	if len(e.complete()) == 0 && (len(e.known()) == 0 || len(dropped) > 0) {
 		return fmt.Errorf("none of the replicas %v has everything; it would take an unclean election: %w", p.Replicas, model.ErrInvalidAssignment)
 	}
 	return nil
