@@ -1,13 +1,13 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/brokerd/brokerd/sdk/transport"
 )
@@ -15,9 +15,10 @@ import (
 // messageLink is a link that a plugin runs, whose messages come over its lane. It implements
 // transport.Link.
 //
-// Of each direction one message at most is on the lane: Send returns when the plugin's has,
-// and the next message is asked for when one was received. A small message comes at once and
-// waits here; of a large one comes its size, and the rest when Room has given memory for it.
+// Small messages go by a window for each direction: of what costs windowBytes together, the
+// plugin has not told that it has sent it, and has not been told that it was received. A large
+// message is sent when the plugin's Send has returned; of one that comes, the size comes first,
+// and the rest when Room has given memory for it.
 type messageLink struct {
 	lane   *transportLane
 	id     uint64
@@ -28,40 +29,40 @@ type messageLink struct {
 	turn      chan struct{} // a place for the Send that is under way
 	receiving atomic.Bool   // Receive is under way
 	changed   chan struct{} // has a place: there is news for Receive
+	taken     chan struct{} // has a place: there is news for Send
 	closed    chan struct{} // closed when the link has ended here, or its lane
 
 	mu      sync.Mutex
-	reason  error // why the link has ended, or nil; there may be a message yet
+	reason  error // why the link has ended, or nil; there may be messages yet
+	deaf    error // why nothing can be sent any more, or nil
 	isDone  bool  // closed is closed
 	closing bool  // it was closed here: nothing comes into anybody's memory any more
+	window  int   // what small messages may still cost
 	sending uint64
-	acked   chan error // has a place for what came of sending
-	in      inMessage
-	ahead   inMessage // the one after it, asked for while a Room waits; its seq is 0: not
+	acked   chan error // has a place for what came of sending, a large message
+	in      inQueue
 	// roomEnds ends the context of a Room that is asked. Nil: none is.
 	roomEnds context.CancelCauseFunc
-	timer    *time.Timer // for Rooms that wait
 }
 
-// aheadAfter is how long a Room waits before the next message is asked for beside it, since
-// that is how the end of a link is seen.
-const aheadAfter = 5 * time.Millisecond
+// inQueue is messages that have come from the plugin, or whose size has.
+type inQueue struct {
+	sizes    []int  // of all, in order
+	small    []byte // the small ones, back to back, from
+	from     int
+	smalls   int // how many they are
+	consumed int // what small ones cost that were received, and the plugin was not told
 
-// inMessage is a message that comes from the plugin.
-type inMessage struct {
-	seq  uint64
-	told bool // its size is known
-	size int
-	// small is a message that came at once.
-	small []byte
+	// Of the first, if that is a large one:
 	body  []byte // from Room
 	given bool
 	got   int
 }
 
-// whole says whether everything has come.
-func (m *inMessage) whole() bool {
-	return m.told && m.given && m.got == m.size
+// coming says whether the last message is a large one that has not come whole.
+func (q *inQueue) coming() bool {
+	n := len(q.sizes)
+	return n > 0 && q.sizes[n-1] > smallBytesMax && (n > 1 || !q.given || q.got < q.sizes[0])
 }
 
 var errRoomEnded = transport.Errorf(transport.ErrClosed, "the link has ended while a room was waited for")
@@ -69,7 +70,7 @@ var errRoomEnded = transport.Errorf(transport.ErrClosed, "the link has ended whi
 func newMessageLink(lane *transportLane, id uint64, kind transport.Lane, peer transport.Peer) *messageLink {
 	return &messageLink{
 		lane: lane, id: id, kind: kind, peer: peer, urgent: kind == transport.Control,
-		turn: make(chan struct{}, 1), changed: make(chan struct{}, 1), closed: make(chan struct{}),
+		turn: make(chan struct{}, 1), changed: make(chan struct{}, 1), taken: make(chan struct{}, 1), window: windowBytes, closed: make(chan struct{}),
 	}
 }
 
@@ -105,29 +106,101 @@ func (l *messageLink) Send(ctx context.Context, message ...[]byte) error {
 			return l.ended()
 		}
 	}
-	if err := l.ended(); err != nil {
-		<-l.turn
-		return err
+	if size > smallBytesMax {
+		return l.sendLarge(ctx, size, message)
 	}
+	defer func() { <-l.turn }()
+	return l.sendSmall(ctx, size, message)
+}
+
+// sendSmall sends a small message when there is room in the window. The caller has the turn.
+func (l *messageLink) sendSmall(ctx context.Context, size int, message [][]byte) error {
+	for {
+		l.mu.Lock()
+		err := cmp.Or(l.reason, l.deaf)
+		fits := l.window >= smallCost(size)
+		if err == nil && fits {
+			l.window -= smallCost(size)
+		}
+		l.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case fits:
+			u := transportRequest(kindSend, l.lane.next(), l.id)
+			u.last = true
+			if size > 0 {
+				u.data, u.free = l.lane.parts.get(size)
+				fill(u.data, message)
+			}
+			l.put(u)
+			return nil
+		}
+		select {
+		case <-l.taken:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.closed:
+		}
+	}
+}
+
+// sendLarge sends a large message, and returns when the plugin has. The caller has the turn,
+// which the plugin's answer gives up.
+func (l *messageLink) sendLarge(ctx context.Context, size int, message [][]byte) error {
 	acked := make(chan error, 1)
 	seq := l.lane.next()
 	l.mu.Lock()
-	l.sending, l.acked = seq, acked
+	err := cmp.Or(l.reason, l.deaf)
+	if err == nil {
+		l.sending, l.acked = seq, acked
+	}
 	l.mu.Unlock()
+	if err != nil {
+		<-l.turn
+		return err
+	}
 	if l.sendParts(ctx, seq, size, message) {
 		select {
-		case err := <-acked: // which has given up the turn
+		case err := <-acked:
 			return err
 		case <-ctx.Done():
 		case <-l.closed:
-			return l.ended()
 		}
 	}
 	if l.isClosed() {
 		return l.ended()
 	}
-	l.put(transportRequest(kindCancel, seq, l.id)) // the answer gives up the turn
+	l.put(transportRequest(kindCancel, seq, l.id))
 	return context.Cause(ctx)
+}
+
+// took takes the news that small messages were sent, or that nothing can be any more.
+func (l *messageLink) took(u *tunit) error {
+	b, err := u.result()
+	if errors.Is(err, errUnit) {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		l.deaf = closedError(err)
+	case len(b) != sizeBytes || uint64(binary.BigEndian.Uint32(b))+uint64(l.window) > windowBytes:
+		return fmt.Errorf("%w: more was taken than was sent", errUnit)
+	default:
+		l.window += int(binary.BigEndian.Uint32(b))
+	}
+	nudge(l.taken)
+	return nil
+}
+
+// closedError is an error of the plugin's link as the end of this one.
+func closedError(err error) error {
+	if errors.Is(err, transport.ErrClosed) {
+		return err
+	}
+	return transport.Errorf(transport.ErrClosed, "the link has ended: %v", err)
 }
 
 // sendParts sends the parts of a message, and says whether all are on their way.
@@ -197,37 +270,7 @@ func (l *messageLink) sent(u *tunit) error {
 	return nil
 }
 
-// ask asks the plugin for the next message, unless it was asked already.
-func (l *messageLink) ask() {
-	l.mu.Lock()
-	l.in, l.ahead = l.ahead, inMessage{}
-	asked := l.in.seq != 0
-	if !asked {
-		l.in.seq = l.lane.next()
-	}
-	seq := l.in.seq
-	l.mu.Unlock()
-	if !asked {
-		l.put(transportRequest(kindReceive, seq, l.id))
-	}
-}
-
-// lookAhead asks for the message after the one that waits for a Room. Of a large one the
-// plugin sees the end itself: it has not received it yet.
-func (l *messageLink) lookAhead() {
-	l.mu.Lock()
-	seq := uint64(0)
-	if l.roomEnds != nil && l.ahead.seq == 0 && l.in.told && l.in.size <= smallBytesMax && !l.closing {
-		seq = l.lane.next()
-		l.ahead = inMessage{seq: seq}
-	}
-	l.mu.Unlock()
-	if seq != 0 {
-		l.put(transportRequest(kindReceive, seq, l.id))
-	}
-}
-
-// told takes the answer to ask: a message, or its size, or the end of the link.
+// told takes a small message, or the size of a large one, or the end of the link.
 func (l *messageLink) told(u *tunit) error {
 	b, err := u.result()
 	if errors.Is(err, errUnit) {
@@ -239,28 +282,68 @@ func (l *messageLink) told(u *tunit) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := &l.in
-	if l.ahead.seq == u.seq {
-		m = &l.ahead
-	}
+	q := &l.in
 	if l.closing {
 		return nil
 	}
-	if len(b) < sizeBytes || u.seq != m.seq || m.told {
-		return fmt.Errorf("%w: message %d was not asked for", errUnit, u.seq)
+	if len(b) < sizeBytes || q.coming() {
+		return fmt.Errorf("%w: a message that is not due", errUnit)
 	}
 	size, b := uint64(binary.BigEndian.Uint32(b)), b[sizeBytes:]
 	small := size <= smallBytesMax
 	if size > transport.MessageBytesMax || small && size != uint64(len(b)) || !small && len(b) > 0 {
 		return fmt.Errorf("%w: a message of %d bytes with %d", errUnit, size, len(b))
 	}
-	m.told, m.size = true, int(size)
-	if small {
-		m.small = append([]byte(nil), b...)
+	if !small {
+		q.sizes = append(q.sizes, int(size))
+	} else if !q.add(b) {
+		return fmt.Errorf("%w: small messages beyond the window", errUnit)
 	}
 	nudge(l.changed)
 	return nil
 }
+
+// add puts a small message behind those that wait, if the window permits it.
+func (q *inQueue) add(b []byte) bool {
+	held := q.consumed + smallCost(len(b)) + len(q.small) - q.from + q.smalls*smallCost(0)
+	if held > windowBytes {
+		return false
+	}
+	if q.from > 0 && len(q.small)+len(b) > cap(q.small) {
+		q.small = q.small[:copy(q.small, q.small[q.from:])]
+		q.from = 0
+	}
+	q.small = append(q.small, b...)
+	q.sizes = append(q.sizes, len(b))
+	q.smalls++
+	return true
+}
+
+// pop takes the first message, a small one, into memory, and returns what the plugin is to be
+// told to have been received, if it is time.
+func (q *inQueue) pop(into []byte) (credit int) {
+	n := q.sizes[0]
+	copy(into, q.small[q.from:q.from+n])
+	q.from += n
+	q.drop()
+	if q.smalls--; q.smalls == 0 {
+		q.small, q.from = q.small[:0], 0
+	}
+	if q.consumed += smallCost(n); q.consumed >= windowBytes/2 {
+		credit, q.consumed = q.consumed, 0
+	}
+	return credit
+}
+
+// popLarge takes the first message, a large one that has come whole.
+func (q *inQueue) popLarge() []byte {
+	body := q.body
+	q.drop()
+	q.body, q.given, q.got = nil, false, 0
+	return body
+}
+
+func (q *inQueue) drop() { q.sizes = q.sizes[:copy(q.sizes, q.sizes[1:])] }
 
 // part takes a part of a large message.
 func (l *messageLink) part(u *tunit) error {
@@ -268,20 +351,16 @@ func (l *messageLink) part(u *tunit) error {
 	if errors.Is(err, errUnit) {
 		return err
 	}
-	if err != nil {
-		l.over(err)
-		return nil
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := &l.in
+	q := &l.in
 	switch {
 	case l.closing:
 		return nil // the memory is the caller's again
-	case u.seq != m.seq || !m.given || m.small != nil || len(b) > m.size-m.got || u.last != (len(b) == m.size-m.got):
-		return fmt.Errorf("%w: a part of %d bytes of message %d, which is not due", errUnit, len(b), u.seq)
+	case err != nil || !q.given || len(b) > len(q.body)-q.got || u.last != (len(b) == len(q.body)-q.got):
+		return fmt.Errorf("%w: a part of %d bytes, which is not due", errUnit, len(b))
 	}
-	m.got += copy(m.body[m.got:], b)
+	q.got += copy(q.body[q.got:], b)
 	if u.last {
 		nudge(l.changed)
 	}
@@ -290,20 +369,16 @@ func (l *messageLink) part(u *tunit) error {
 
 // over notes that the link has ended. What has come whole can be received yet.
 func (l *messageLink) over(err error) {
-	if !errors.Is(err, transport.ErrClosed) {
-		err = transport.Errorf(transport.ErrClosed, "the link has ended: %v", err)
-	}
 	l.mu.Lock()
 	if l.reason == nil {
-		l.reason = err
+		l.reason = closedError(err)
 	}
 	l.endRoom()
 	l.mu.Unlock()
 	nudge(l.changed)
-	select {
-	case <-l.lane.gone: // nothing answers what waits
+	nudge(l.taken)
+	if l.lane.isGone() { // nothing answers what waits
 		l.done()
-	default:
 	}
 }
 
@@ -349,74 +424,81 @@ func (l *messageLink) Receive(ctx context.Context, room transport.Room) ([]byte,
 // step gives a message that has come whole, or an error, or goes on towards one.
 func (l *messageLink) step(ctx context.Context, room transport.Room) (message []byte, ok bool, err error) {
 	l.mu.Lock()
-	m := &l.in
-	lost := l.reason != nil && !(m.told && (m.small != nil || m.size == 0 || m.whole()))
+	q := &l.in
+	n, small, any := 0, false, len(q.sizes) > 0
+	if any {
+		n = q.sizes[0]
+		small = n <= smallBytesMax
+	}
+	whole := any && !small && q.given && q.got == n
 	switch {
-	case l.closing, lost:
+	case l.closing, l.reason != nil && !small && !whole:
 		err := l.reason
-		m.body, m.given = nil, false // the caller's again
+		q.body, q.given = nil, false // the caller's again
 		l.mu.Unlock()
 		return nil, false, err
-	case m.told && !m.given:
-		n := m.size
-		inner, cancel := context.WithCancelCause(ctx)
-		l.roomEnds = cancel
-		if l.timer == nil {
-			l.timer = time.AfterFunc(aheadAfter, l.lookAhead)
-		} else {
-			l.timer.Reset(aheadAfter)
-		}
+	case whole:
+		message = q.popLarge()
 		l.mu.Unlock()
-		err := l.askRoom(inner, room, n)
-		l.timer.Stop()
-		cancel(nil)
-		if err != nil {
-			return nil, false, err
-		}
-		l.mu.Lock()
-	}
-	if !m.whole() {
+		return message, true, nil
+	case !any || q.given:
+		credit := q.consumed
+		q.consumed = 0
 		l.mu.Unlock()
+		l.giveCredit(credit)
 		return nil, false, nil
 	}
-	message = m.body
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l.roomEnds = cancel
 	l.mu.Unlock()
-	l.ask()
-	return message, true, nil
+	body, err := l.askRoom(inner, room, n)
+	if err != nil {
+		return nil, false, err
+	}
+	l.mu.Lock()
+	if l.closing {
+		l.mu.Unlock()
+		return nil, false, l.ended()
+	}
+	if small {
+		credit := q.pop(body)
+		l.mu.Unlock()
+		l.giveCredit(credit)
+		return body, true, nil
+	}
+	q.body, q.given = body, true
+	l.mu.Unlock()
+	l.put(transportRequest(kindRoom, l.lane.next(), l.id))
+	return nil, false, nil
 }
 
-// askRoom asks for memory, and lets the message come into it.
-func (l *messageLink) askRoom(ctx context.Context, room transport.Room, n int) error {
+// giveCredit tells the plugin that small messages were received, if any were.
+func (l *messageLink) giveCredit(n int) {
+	if n == 0 {
+		return
+	}
+	u := transportRequest(kindCredit, l.lane.next(), l.id)
+	u.body = binary.BigEndian.AppendUint32(nil, uint32(n))
+	l.put(u)
+}
+
+// askRoom asks for memory. Without it the link ends.
+func (l *messageLink) askRoom(ctx context.Context, room transport.Room, n int) ([]byte, error) {
 	if room == nil {
-		return l.roomFailed(transport.Errorf(transport.ErrInvalid, "Receive was given no Room"))
+		return nil, l.roomFailed(transport.Errorf(transport.ErrInvalid, "Receive was given no Room"))
 	}
 	body, err := room(ctx, n)
 	l.mu.Lock()
 	l.roomEnds = nil
 	l.mu.Unlock()
-	if err != nil {
-		return l.roomFailed(err)
+	switch {
+	case err != nil:
+		return nil, l.roomFailed(err)
+	case len(body) != n:
+		return nil, l.roomFailed(transport.Errorf(transport.ErrInvalid, "Room gave %d bytes of memory for a message of %d", len(body), n))
 	}
-	if len(body) != n {
-		return l.roomFailed(transport.Errorf(transport.ErrInvalid, "Room gave %d bytes of memory for a message of %d", len(body), n))
-	}
-	l.mu.Lock()
-	if l.closing {
-		l.mu.Unlock()
-		return l.ended()
-	}
-	m := &l.in
-	m.body, m.given = body, true
-	small := m.small != nil || n == 0
-	if small {
-		m.got = copy(body, m.small)
-	}
-	seq := m.seq
-	l.mu.Unlock()
-	if !small {
-		l.put(transportRequest(kindRoom, seq, l.id))
-	}
-	return nil
+	return body, nil
 }
 
 // roomFailed ends the link because a Room has failed, with the error that Receive gives.
@@ -438,7 +520,7 @@ func (l *messageLink) end(reason error) {
 	if !already {
 		l.closing, l.reason = true, reason
 	}
-	l.in, l.ahead = inMessage{}, inMessage{}
+	l.in = inQueue{}
 	l.endRoom()
 	if !l.isDone {
 		l.isDone = true
@@ -446,6 +528,7 @@ func (l *messageLink) end(reason error) {
 	}
 	l.mu.Unlock()
 	nudge(l.changed)
+	nudge(l.taken)
 	l.lane.forget(l.id)
 	if !already {
 		l.put(transportRequest(kindClose, l.lane.next(), l.id))

@@ -14,7 +14,7 @@ func newParts(to link) *parts { return &parts{reuse: to.filesPass()} }
 // get returns memory for n bytes, partBytesMax at most, and what gives it back, which may be
 // nil.
 func (p *parts) get(n int) (b []byte, free func()) {
-	if !p.reuse {
+	if !p.reuse || n <= copyBytesMax { // many of which may wait
 		return make([]byte, n), nil
 	}
 	pool, size := &p.large, partBytesMax

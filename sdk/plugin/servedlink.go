@@ -9,9 +9,8 @@ import (
 	"github.com/brokerd/brokerd/sdk/transport"
 )
 
-// servedLink is one link of a transport that is served over a lane. Its client sends one
-// message at a time, and asks for one at a time, so that of each direction one is here at
-// most.
+// servedLink is one link of a transport that is served over a lane. What it holds of either
+// direction is windowBytes of small messages, which its client keeps to, and one large one.
 type servedLink struct {
 	lane   *transportServerLane
 	id     uint64
@@ -20,14 +19,21 @@ type servedLink struct {
 
 	ctx    context.Context // ends with the link
 	cancel context.CancelFunc
-	// rooms tells a Receive that waits for it that there is room.
-	rooms chan struct{}
+	// rooms tells a Receive that waits for it that there is room, and credits one that waits
+	// for credit that there is more.
+	rooms, credits chan struct{}
 
-	mu        sync.Mutex
-	out       outMessage
-	receiving bool
-	asked     bool // the client was told of a message, and has not said yet that there is room
-	ended     bool
+	mu     sync.Mutex
+	ended  bool
+	coming outMessage // of which not all parts have come
+	wait   outQueue   // whole messages, to be sent
+	held   int        // what small ones that were not sent yet cost
+	busy   bool       // somebody sends
+	// now is the large message that is being sent, and giveUpNow gives that up.
+	now       uint64
+	giveUpNow context.CancelFunc
+	credit    int  // what the client takes of small messages
+	asked     bool // the client was told of a large message, and has not said yet that there is room
 }
 
 // outMessage is a message that comes from the client.
@@ -36,12 +42,20 @@ type outMessage struct {
 	parts [][]byte
 	mems  []memory
 	bytes int
-	// cancel gives up its Send, once that is under way.
-	cancel context.CancelFunc
+	small bool // its bytes are in outQueue.small
+}
+
+// outQueue is messages to be sent, in order.
+type outQueue struct {
+	messages []outMessage
+	small    []byte // the small ones, back to back
 }
 
 func newServedLink(lane *transportServerLane, link transport.Link) *servedLink {
-	s := &servedLink{lane: lane, link: link, urgent: link.Lane() == transport.Control, rooms: make(chan struct{}, 1)}
+	s := &servedLink{
+		lane: lane, link: link, urgent: link.Lane() == transport.Control,
+		rooms: make(chan struct{}, 1), credits: make(chan struct{}, 1), credit: windowBytes,
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -59,44 +73,114 @@ func (s *servedLink) end() {
 	s.lane.wg.Go(func() { _ = s.link.Close() }) // it gives no error
 }
 
-// part takes a part of a message, and sends that with the last one.
+// part takes a part of a message, and has that sent with the last one.
 func (s *servedLink) part(u tunit, mem memory) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := &s.out
-	if m.cancel != nil || m.seq != 0 && m.seq != u.seq || len(u.body) > partBytesMax || m.bytes+len(u.body) > transport.MessageBytesMax {
-		return fmt.Errorf("%w: part %d of %d bytes for a message %d", errUnit, u.seq, len(u.body), m.seq)
+	m := &s.coming
+	if m.seq != 0 && m.seq != u.seq || len(u.body) > partBytesMax || m.bytes+len(u.body) > transport.MessageBytesMax {
+		return fmt.Errorf("%w: part %d of %d bytes of a message %d", errUnit, u.seq, len(u.body), m.seq)
+	}
+	if m.seq == 0 && u.last && len(u.body) <= smallBytesMax {
+		if s.held += smallCost(len(u.body)); s.held > windowBytes {
+			return fmt.Errorf("%w: small messages beyond the window", errUnit)
+		}
+		s.wait.small = append(s.wait.small, u.body...)
+		s.wait.messages = append(s.wait.messages, outMessage{seq: u.seq, bytes: len(u.body), small: true})
+		s.begin()
+		return nil
 	}
 	m.seq = u.seq
 	m.bytes += len(u.body)
-	switch body := u.body; {
-	case len(body) == 0:
-	case len(body) <= smallBytesMax: // it is not worth to hold what it lies in
-		m.parts = append(m.parts, append([]byte(nil), body...))
-	default:
+	if len(u.body) > 0 {
 		mem.Ref()
 		m.mems = append(m.mems, mem)
-		m.parts = append(m.parts, body)
+		m.parts = append(m.parts, u.body)
 	}
 	if !u.last {
 		return nil
 	}
-	var ctx context.Context
-	ctx, m.cancel = context.WithCancel(s.ctx)
-	s.lane.wg.Go(func() { s.send(ctx) })
+	if s.now != 0 {
+		return fmt.Errorf("%w: two large messages at one time", errUnit)
+	}
+	s.now = u.seq
+	s.wait.messages = append(s.wait.messages, *m)
+	s.coming = outMessage{}
+	s.begin()
 	return nil
 }
 
-// send sends the message that has come, and answers.
-func (s *servedLink) send(ctx context.Context) {
+// begin has somebody send what waits. The lock is held.
+func (s *servedLink) begin() {
+	if !s.busy {
+		s.busy = true
+		s.lane.wg.Go(s.send)
+	}
+}
+
+// send sends what waits, until nothing does.
+func (s *servedLink) send() {
+	var q outQueue
+	took := 0
+	for {
+		s.mu.Lock()
+		q, s.wait = s.wait, outQueue{messages: q.messages[:0], small: q.small[:0]}
+		if len(q.messages) == 0 {
+			s.busy = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		rest := q.small
+		for i := range q.messages {
+			m := &q.messages[i]
+			if !m.small {
+				s.sendLarge(m)
+				continue
+			}
+			err := s.link.Send(s.ctx, rest[:m.bytes:m.bytes])
+			rest = rest[m.bytes:]
+			took += smallCost(m.bytes)
+			if err != nil || took >= windowBytes/2 || i == len(q.messages)-1 {
+				s.took(took, err)
+				took = 0
+			}
+		}
+		clear(q.messages)
+		if took > 0 { // a large one was the last
+			s.took(took, nil)
+			took = 0
+		}
+	}
+}
+
+// took tells the client that small messages were sent, or that no more can be.
+func (s *servedLink) took(cost int, err error) {
 	s.mu.Lock()
-	m := s.out
+	s.held -= cost
 	s.mu.Unlock()
-	err := s.link.Send(ctx, m.parts...)
+	a := answerTo(&tunit{kind: kindTook, link: s.id}, err)
+	if err == nil {
+		a.body = binary.BigEndian.AppendUint32(a.body, uint32(cost))
+	}
+	s.lane.out.put(a, s.urgent)
+}
+
+// sendLarge sends a large message, and answers.
+func (s *servedLink) sendLarge(m *outMessage) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
 	s.mu.Lock()
-	s.out = outMessage{}
+	given := s.now != m.seq // it was given up already
+	s.giveUpNow = cancel
 	s.mu.Unlock()
-	m.cancel()
+	err := context.Canceled
+	if !given {
+		err = s.link.Send(ctx, m.parts...)
+	}
+	s.mu.Lock()
+	s.now, s.giveUpNow = 0, nil
+	s.mu.Unlock()
 	m.free()
 	s.lane.out.put(answerTo(&tunit{kind: kindSend, seq: m.seq, link: s.id}, err), s.urgent)
 }
@@ -107,35 +191,40 @@ func (m *outMessage) free() {
 	}
 }
 
-// giveUp drops the message of a sequence, or gives up its sending.
+// giveUp drops the large message of a sequence, or gives up its sending.
 func (s *servedLink) giveUp(seq uint64) {
 	s.mu.Lock()
-	m := s.out
+	defer s.mu.Unlock()
 	switch {
-	case m.seq != seq:
-		s.mu.Unlock()
-		return
-	case m.cancel != nil:
-		s.mu.Unlock()
-		m.cancel() // send answers
-		return
+	case seq == 0:
+	case s.coming.seq == seq:
+		s.coming.free()
+		s.coming = outMessage{}
+		s.lane.out.put(answerTo(&tunit{kind: kindSend, seq: seq, link: s.id}, context.Canceled), s.urgent)
+	case s.now != seq:
+	case s.giveUpNow != nil:
+		s.giveUpNow() // sendLarge answers
+	default:
+		s.now = noMessage // as before, when its turn comes
 	}
-	s.out = outMessage{}
-	s.mu.Unlock()
-	m.free()
-	s.lane.out.put(answerTo(&tunit{kind: kindSend, seq: seq, link: s.id}, context.Canceled), s.urgent)
 }
 
-// receive begins to receive a message.
-func (s *servedLink) receive(u tunit) error {
+// noMessage is the sequence of no message.
+const noMessage = ^uint64(0)
+
+// addCredit lets more small messages go to the client.
+func (s *servedLink) addCredit(u tunit) error {
+	if len(u.body) != sizeBytes {
+		return fmt.Errorf("%w: credit of %d bytes", errUnit, len(u.body))
+	}
+	n := binary.BigEndian.Uint32(u.body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.receiving {
-		return fmt.Errorf("%w: two messages are asked for at one time", errUnit)
+	if uint64(s.credit)+uint64(n) > windowBytes {
+		return fmt.Errorf("%w: credit beyond the window", errUnit)
 	}
-	s.receiving = true
-	u.body = nil
-	s.lane.wg.Go(func() { s.receiveOne(&u) })
+	s.credit += int(n)
+	nudge(s.credits)
 	return nil
 }
 
@@ -150,61 +239,73 @@ func (s *servedLink) room() {
 	}
 }
 
-// receiveOne receives a message and passes it on.
-func (s *servedLink) receiveOne(u *tunit) {
-	told := false
-	var free func()
-	message, err := s.link.Receive(s.ctx, func(ctx context.Context, n int) ([]byte, error) {
-		if n <= smallBytesMax {
-			var b []byte
-			b, free = s.lane.parts.get(n)
-			return b, nil
+// receive passes on what the link receives, until that has ended.
+func (s *servedLink) receive() {
+	for {
+		message, err := s.link.Receive(s.ctx, s.memory)
+		switch {
+		case err != nil:
+			s.lane.out.put(answerTo(&tunit{kind: kindMessage, link: s.id}, err), s.urgent)
+			return
+		case len(message) <= smallBytesMax:
+			a := s.tell(len(message))
+			a.data = message
+			s.lane.out.put(a, s.urgent)
+		case !s.pass(message):
+			return
 		}
-		told = true
-		s.mu.Lock()
-		s.asked = true
-		s.mu.Unlock()
-		s.lane.out.put(sizeAnswer(u, n), s.urgent)
-		select {
-		case <-s.rooms:
-			return make([]byte, n), nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	})
-	s.mu.Lock()
-	s.receiving, s.asked = false, false
-	s.mu.Unlock()
-	switch {
-	case err == nil && !told:
-		a := sizeAnswer(u, len(message))
-		a.data, a.free = message, free
-		s.lane.out.put(a, s.urgent)
-		return
-	case err == nil:
-		s.pass(u, message)
-		return
 	}
-	if told {
-		u.kind = kindRoom
-	}
-	s.lane.out.put(answerTo(u, err), s.urgent)
 }
 
-// sizeAnswer tells of a message.
-func sizeAnswer(u *tunit, n int) *tunit {
-	a := answerTo(u, nil)
+// tell makes the unit that tells of a message.
+func (s *servedLink) tell(n int) *tunit {
+	a := answerTo(&tunit{kind: kindMessage, link: s.id}, nil)
 	a.body = binary.BigEndian.AppendUint32(a.body, uint32(n))
 	return a
 }
 
-// pass passes a large message on in parts, of which one at a time waits to be sent.
-func (s *servedLink) pass(u *tunit, message []byte) {
-	u.kind = kindRoom
+// memory is the Room of what is received: when the client takes a small message, and has room
+// for a large one.
+func (s *servedLink) memory(ctx context.Context, n int) ([]byte, error) {
+	ready := s.credits
+	if n > smallBytesMax {
+		s.mu.Lock()
+		s.asked = true
+		s.mu.Unlock()
+		s.lane.out.put(s.tell(n), s.urgent)
+		ready = s.rooms
+	}
+	for !s.mayPass(n) {
+		select {
+		case <-ready:
+			if n > smallBytesMax {
+				return make([]byte, n), nil
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return make([]byte, n), nil
+}
+
+// mayPass takes the credit that a small message costs.
+func (s *servedLink) mayPass(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > smallBytesMax || s.credit < smallCost(n) {
+		return false
+	}
+	s.credit -= smallCost(n)
+	return true
+}
+
+// pass passes a large message on in parts, of which one at a time waits to be sent. It says
+// whether all went.
+func (s *servedLink) pass(message []byte) bool {
 	written := make(chan struct{}, 1)
 	for len(message) > 0 {
 		n := min(len(message), partBytesMax)
-		a := answerTo(u, nil)
+		a := answerTo(&tunit{kind: kindRoom, link: s.id}, nil)
 		a.data, a.written = message[:n], written
 		message = message[n:]
 		a.last = len(message) == 0
@@ -212,7 +313,8 @@ func (s *servedLink) pass(u *tunit, message []byte) {
 		select {
 		case <-written:
 		case <-s.ctx.Done():
-			return
+			return false
 		}
 	}
+	return true
 }

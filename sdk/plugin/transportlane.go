@@ -183,7 +183,9 @@ func (l *transportLane) receive(in incoming) error {
 	switch u.kind {
 	case kindSend | kindAnswer:
 		return link.sent(&u)
-	case kindReceive | kindAnswer:
+	case kindTook | kindAnswer:
+		return link.took(&u)
+	case kindMessage | kindAnswer:
 		return link.told(&u)
 	case kindRoom | kindAnswer:
 		return link.part(&u)
@@ -286,7 +288,6 @@ func (l *transportLane) add(id uint64, body []byte) (*messageLink, error) {
 	if twice || id == 0 {
 		return nil, fmt.Errorf("%w: link %d comes twice", errUnit, id)
 	}
-	link.ask()
 	return link, nil
 }
 

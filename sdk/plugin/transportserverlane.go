@@ -105,8 +105,8 @@ func (l *transportServerLane) dispatch(ctx context.Context, in incoming) error {
 	switch u.kind {
 	case kindSend:
 		return link.part(u, in.mem)
-	case kindReceive:
-		return link.receive(u)
+	case kindCredit:
+		return link.addCredit(u)
 	case kindRoom:
 		link.room()
 		return nil
@@ -149,8 +149,12 @@ func (l *transportServerLane) call(ctx context.Context, u tunit) error {
 		a := l.answer(ctx, &u, to)
 		l.mu.Lock()
 		delete(l.calls, u.seq)
+		served := l.links[a.link]
 		l.mu.Unlock()
 		l.out.put(a, true)
+		if served != nil {
+			l.wg.Go(served.receive)
+		}
 	})
 	return nil
 }

@@ -16,35 +16,42 @@ const (
 	kindAccept  = 2
 	kindCancel  = 3
 	kindSend    = 4
-	kindReceive = 5
+	kindCredit  = 5
 	kindRoom    = 6
 	kindClose   = 7
+	kindMessage = 8 // from the plugin only, as an answer is
+	kindTook    = 9 // as kindMessage
 
 	flagLast = 2 // of a part: it is the message's last
 
-	// smallBytesMax is how large a message may be that comes without asking for room.
-	smallBytesMax = 16 << 10
+	// smallBytesMax is how large a message may be that goes by the window of its link's
+	// direction, which is windowBytes; each costs its bytes and smallCostBytes.
+	smallBytesMax  = 8 << 10
+	smallCostBytes = 64
+	windowBytes    = smallBytesMax + smallCostBytes
 	// partBytesMax is how large a part of a message may be.
 	partBytesMax = 128 << 10
 
 	dialBodyBytes  = 6
 	peerBytes      = 22 // of the answers to dial and accept, after the class
-	sizeBytes      = 4  // of the answer to receive
+	sizeBytes      = 4  // of a message, and of credit
 	endpointMax    = 64 << 10
 	clusterMax     = 255
 	flagsAt        = 6
 	lengthAndFlags = 8
 )
 
+// smallCost is what a small message takes of its window.
+func smallCost(n int) int { return n + smallCostBytes }
+
 // tunit is a unit of a transport's lane.
 type tunit struct {
-	kind  byte
-	last  bool
-	seq   uint64
-	link  uint64
-	body  []byte // what follows the head
-	data  []byte // what follows body; not copied
-	class bool   // body begins with the class of an error
+	kind byte
+	last bool
+	seq  uint64
+	link uint64
+	body []byte // what follows the head
+	data []byte // what follows body; not copied
 	// file goes with the unit, or has come with it.
 	file *os.File
 
@@ -62,7 +69,7 @@ func transportRequest(kind byte, seq, link uint64) *tunit {
 
 // answerTo returns the answer to a unit.
 func answerTo(u *tunit, err error) *tunit {
-	a := &tunit{kind: u.kind | kindAnswer, seq: u.seq, link: u.link, class: true, body: []byte{0}}
+	a := &tunit{kind: u.kind | kindAnswer, seq: u.seq, link: u.link, body: []byte{0}}
 	if err != nil {
 		class, message := splitTransportError(err)
 		a.body = append([]byte{byte(class)}, message...)
@@ -127,8 +134,8 @@ func parseUnit(in incoming) (tunit, error) {
 	}
 	h := parseHead(in.unit)
 	flags := binary.BigEndian.Uint16(in.unit[flagsAt:])
-	if flags&^(flagFile|flagLast) != 0 || h.seq == 0 {
-		return tunit{}, fmt.Errorf("%w: flags %d, sequence %d", errUnit, flags, h.seq)
+	if flags&^(flagFile|flagLast) != 0 {
+		return tunit{}, fmt.Errorf("%w: flags %d", errUnit, flags)
 	}
 	u := tunit{
 		kind: h.kind, seq: h.seq, link: uint64(h.handle), last: flags&flagLast != 0,

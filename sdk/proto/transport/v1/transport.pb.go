@@ -53,17 +53,18 @@ const (
 //	offset size
 //	     0   u4  length of the unit, these four bytes not counted
 //	     4   u1  version of the layout: 1
-//	     5   u1  kind: 1 dial, 2 accept, 3 cancel, 4 send, 5 receive, 6 room, 7 close; in an
-//	             answer plus 128
+//	     5   u1  kind: 1 dial, 2 accept, 3 cancel, 4 send, 5 credit, 6 room, 7 close; in what
+//	             the plugin sends plus 128: an answer has its request's, and there are 8
+//	             message and 9 took
 //	     6   u2  flags: 1 in an answer that a descriptor comes with; 2 in the last part of a
 //	             message; else 0
 //	     8   u4  0
 //	    12   u8  sequence: chosen by the client, never twice in one stream; an answer has
-//	             its request's
+//	             its request's; 0 in what the plugin sends unasked
 //	    20   u8  link; 0 in dial, accept and their cancel
 //	    28       body
 //
-// Body of every answer:
+// Body of whatever the plugin sends:
 //
 //	28   u1  error class, as the enum Class; 0 is success
 //	29       of an error: its message in UTF-8, to the end of the unit
@@ -97,23 +98,38 @@ const (
 // request that it gives up is answered, as always, once. What comes all the same, because it
 // was under way, the client closes.
 //
-// send is a part of a message for a link, which is what follows at 28; the last part has flag
-// 2. Parts of one message have one sequence, and parts of two do not mix within a link. The
-// last part, or a cancel before it, is answered when the transport's Send has returned; until
-// then the client sends no other message on that link. So a plugin holds one message of each
-// link beside what its transport holds. success: nothing more.
+// Messages of 8 KiB at most are small. A small one costs its bytes and 64 of a window of
+// 8256, of which each direction of a link has one. So what is held beside what the plugin's
+// transport holds is a window, and one large message, for each direction.
 //
-// receive asks for the next message of a link. Until that has come whole, the client asks for
-// no other one. It has no body. It is answered when there is one; with class CLOSED
-// when the link has ended. success:
+// send is a part of a message for a link, which is what follows at 28; the last part has flag
+// 2. A small message is one part. The client sends it when what it costs is left of the window,
+// and it has no answer. Parts of a large one have one sequence, and nothing else is sent on
+// the link between them. The last part, or a cancel before it, is answered when the transport's
+// Send has returned; until then the client sends nothing else on that link. success: nothing
+// more.
+//
+// took says that small messages were sent by the transport, some at a time; or, as an error,
+// that the link takes no more. success:
+//
+//	29   u4  what those cost, which is left of the window again
+//
+// message is a message that a link has received, or, as an error, the link's end, after which
+// nothing is received. Small ones come while the window has room; of a large one only this
+// comes, and nothing else of the link until it has come whole. success:
 //
 //	29   u4  bytes of the message
-//	33       the message, if it has 16 KiB at most; otherwise nothing: the plugin has
-//	         not received it yet
+//	33       the message, if it is small; otherwise nothing: the plugin has not received it
+//	         yet
 //
-// room says that the client has memory for the message that an answer to receive, of the same
-// sequence, has told. It is answered by parts of the message, the last with flag 2, or by an
-// error when the link has ended. It has no body. success:
+// credit says what small messages cost that were received, and is left of the window again:
+//
+//	28   u4  it. The client sends it when nothing is left that it could receive, at the
+//	         latest. It has no answer.
+//
+// room says that the client has memory for the large message that has been told. It is
+// answered by parts of the message, the last with flag 2, or by message with an error when
+// the link has ended. It has no body. success, with sequence 0:
 //
 //	29       the part
 //
