@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go.etcd.io/raft/v3"
-
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -38,7 +36,7 @@ func (n *Node) tickAnnounce() {
 		n.seek()
 		return
 	}
-	if a.ticks++; a.ticks < announceTicks || n.isKnown() && n.raft.BasicStatus().Lead != raft.None {
+	if a.ticks++; a.ticks < announceTicks || n.isKnown() && n.hasLeader() {
 		return
 	}
 	a.ticks = 0

@@ -146,7 +146,7 @@ func (f *Finder) ask(now time.Time) {
 	f.silent = f.silent[:0]
 	others, round := f.cfg.others(), f.round
 	f.waits = len(others)
-	question := appendHeader(nil, kindWho, sender{Identity{ClusterID: f.cfg.ClusterID, NodeID: f.cfg.NodeID}, f.cfg.Endpoint})
+	question := header(kindWho, sender{Identity{ClusterID: f.cfg.ClusterID, NodeID: f.cfg.NodeID}, f.cfg.Endpoint})
 	for _, seed := range others {
 		f.deps.Peers.Ask(Address{Endpoint: seed, Node: model.NoNode}, question, askTimeout, func(b []byte, err error) {
 			f.loop.Complete(Found{round: round, seed: seed, bytes: b, err: err})

@@ -211,7 +211,7 @@ func (n *Node) send(messages []*raftpb.Message) error {
 		if !ok || n.deps.Peers == nil {
 			continue
 		}
-		b, err := proto.MarshalOptions{}.MarshalAppend(appendHeader(nil, kindRaft, n.self()), m)
+		b, err := proto.MarshalOptions{}.MarshalAppend(header(kindRaft, n.self()), m)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", m.GetType(), err)
 		}

@@ -104,7 +104,7 @@ type Node struct {
 	// What is asked of others, and what was forwarded to who leads.
 	nextAsk   uint64
 	asking    map[uint64]func(answer, error)
-	forwarded []*request
+	forwarded []*forwarded
 	awaiting  []awaited
 	announce  announce
 

@@ -187,7 +187,7 @@ func (n *Node) ask(to Address, kind wireKind, body []byte, f func(answer, error)
 	n.nextAsk++
 	id := n.nextAsk
 	n.asking[id] = f
-	q := append(appendHeader(nil, kind, n.self()), body...)
+	q := append(header(kind, n.self()), body...)
 	n.deps.Peers.Ask(to, q, askTimeout, func(b []byte, err error) {
 		n.loop.Complete(Input{asked: &asked{id: id, answer: b, err: err}})
 	})
@@ -206,29 +206,33 @@ func (n *Node) heardAnswer(in *asked) {
 	f(decodeAnswer(in.answer))
 }
 
+// question is a request as another node is asked it.
+func (r *request) question() (wireKind, []byte, error) {
+	if r.member != nil {
+		return kindMember, r.member.encode(), nil
+	}
+	body, err := command.EncodeOp(r.op)
+	return kindCommand, body, err
+}
+
 // forward asks who leads. What comes of a command whose answer is lost is not known.
 func (n *Node) forward(to Address, r *request) {
-	kind, body := kindMember, []byte(nil)
-	if r.member == nil {
-		var err error
-		kind = kindCommand
-		if body, err = command.EncodeOp(r.op); err != nil {
-			r.reply(controller.Answer{Err: err})
-			return
-		}
-	} else {
-		body = r.member.encode()
+	kind, body, err := r.question()
+	if err != nil {
+		r.reply(controller.Answer{Err: err})
+		return
 	}
-	n.forwarded = append(n.forwarded, r)
+	f := &forwarded{r: r}
+	n.forwarded = append(n.forwarded, f)
 	n.ask(to, kind, body, func(a answer, err error) {
-		at := slices.Index(n.forwarded, r)
+		at := slices.Index(n.forwarded, f)
 		if at < 0 {
 			return
 		}
 		n.forwarded = slices.Delete(n.forwarded, at, at+1)
 		switch {
 		case err != nil:
-			r.reply(controller.Answer{Err: fmt.Errorf("asking broker %d, which leads: %w: %w", to.Node, err, model.ErrNotController)})
+			n.lost(r, fmt.Errorf("asking broker %d, which leads: %w: %w", to.Node, err, model.ErrNotController))
 		case a.status == statusNotLeader:
 			n.hold(r)
 		case a.status == statusDone:
@@ -237,6 +241,14 @@ func (n *Node) forward(to Address, r *request) {
 			r.reply(controller.Answer{Err: fmt.Errorf("broker %d is not of this cluster: %w", to.Node, model.ErrNotController)})
 		}
 	})
+}
+
+// forwarded is a request that who leads was asked.
+type forwarded struct {
+	r *request
+	// left are the ticks in which an answer may still come from one who leads no longer; 0:
+	// that one leads.
+	left int
 }
 
 // awaited is an answer of who leads, which is given once the image here has what it rests
@@ -261,20 +273,58 @@ func (n *Node) releaseAwaited() {
 	n.awaiting = left
 }
 
-// abandonForwarded answers what was forwarded to one who leads no longer.
-func (n *Node) abandonForwarded() {
-	abandoned := n.forwarded
-	n.forwarded = nil
-	for _, r := range abandoned {
-		r.reply(controller.Answer{Err: fmt.Errorf("the leader that was asked leads no longer: %w", model.ErrNotController)})
+// leaderGone gives those who were asked to lead and no longer do some time to answer: one
+// that has handed over says that it has done nothing.
+func (n *Node) leaderGone() {
+	for _, f := range n.forwarded {
+		if f.left == 0 {
+			f.left = max(2, n.cfg.ElectionTicks/2)
+		}
+	}
+}
+
+// tickForwarded answers what was asked of one who leads no longer, and says nothing.
+func (n *Node) tickForwarded() {
+	var abandoned []*forwarded
+	n.forwarded = slices.DeleteFunc(n.forwarded, func(f *forwarded) bool {
+		if f.left == 0 {
+			return false
+		}
+		f.left--
+		if f.left == 0 {
+			abandoned = append(abandoned, f)
+		}
+		return f.left == 0
+	})
+	for _, f := range abandoned {
+		n.lost(f.r, fmt.Errorf("the leader that was asked leads no longer: %w", model.ErrNotController))
+	}
+}
+
+// lost is for a request of which it is not known whether it was done: it is asked again if
+// that does no harm.
+func (n *Node) lost(r *request, err error) {
+	switch r.op.(type) {
+	case controller.AllocateProducerIDs, controller.Heartbeat, controller.RegisterBroker, controller.ConfirmRemoval:
+		n.hold(r)
+	default:
+		r.reply(controller.Answer{Err: err})
 	}
 }
 
 // leader is who else leads, and where it is asked.
 func (n *Node) leader() (Address, bool) {
 	lead := n.raft.BasicStatus().Lead
-	if lead == raft.None || lead == n.raftID || n.deps.Peers == nil {
+	if lead == n.raftID || n.deps.Peers == nil || !n.hasLeader() {
 		return Address{}, false
 	}
 	return n.address(lead)
+}
+
+// hasLeader says whether somebody leads who was heard from of late. Raft keeps a learner in
+// the belief that a leader is there.
+func (n *Node) hasLeader() bool {
+	lead := n.raft.BasicStatus().Lead
+	p := n.peers[lead]
+	return lead != raft.None && (lead == n.raftID || p != nil && p.silent <= 2*n.cfg.ElectionTicks)
 }

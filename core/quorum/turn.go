@@ -188,9 +188,23 @@ func (n *Node) tick() {
 	n.tickReserve()
 	n.tickPeers()
 	n.tickAnnounce()
+	n.tickForwarded()
 	n.acceptHeld()
 	n.grow()
 	n.view()
+	n.noteLeader()
+}
+
+// noteLeader shows Leader who leads.
+func (n *Node) noteLeader() {
+	id := model.NoNode
+	switch lead := n.raft.BasicStatus().Lead; {
+	case n.leading.Load():
+		id = n.cfg.NodeID
+	case lead != n.raftID && n.hasLeader():
+		id = n.nodeOf(lead)
+	}
+	n.leads.Store(int32(id))
 }
 
 // onlyVoter says whether nobody else's vote is needed.
@@ -205,10 +219,12 @@ func (n *Node) end(failure error) {
 	n.abandonChange()
 	n.step(controller.Resign{})
 	n.release()
-	for _, a := range n.awaiting {
-		n.forwarded = append(n.forwarded, a.r)
+	for _, f := range n.forwarded {
+		n.held = append(n.held, f.r)
 	}
-	n.held = append(n.held, n.forwarded...)
+	for _, a := range n.awaiting {
+		n.held = append(n.held, a.r)
+	}
 	n.forwarded, n.awaiting = nil, nil
 	n.acceptHeld()
 	close(n.stopped)
@@ -275,10 +291,9 @@ func (n *Node) roleChanged(soft *raft.SoftState) {
 		n.step(controller.Resign{})
 	}
 	n.elected, n.leadFrom = leader, 0
-	n.leads.Store(int32(model.NoNode))
-	n.abandonForwarded()
+	n.noteLeader()
+	n.leaderGone()
 	if !leader && soft.Lead != raft.None { // there is another to ask
-		n.leads.Store(int32(n.nodeOf(soft.Lead)))
 		n.acceptHeld()
 	}
 }
@@ -294,7 +309,7 @@ func (n *Node) maybeLead() error {
 		return fmt.Errorf("draw a session: %w", err)
 	}
 	n.leading.Store(true)
-	n.leads.Store(int32(n.cfg.NodeID))
+	n.noteLeader()
 	n.caughtMark = math.MaxUint64 // until a tick has passed
 	n.view()
 	n.step(controller.Lead{Image: n.Image()})

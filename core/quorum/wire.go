@@ -51,8 +51,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-func appendHeader(b []byte, kind wireKind, from sender) []byte {
-	b = append(b, wireVersion, byte(kind))
+func header(kind wireKind, from sender) []byte {
+	b := []byte{wireVersion, byte(kind)}
 	b = appendText(b, string(from.ClusterID))
 	b = append(b, from.DirectoryID[:]...)
 	b = binary.AppendUvarint(b, uint64(from.NodeID))

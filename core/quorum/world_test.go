@@ -40,6 +40,7 @@ var errDisk = errors.New("the disk has died")
 type memDisk struct {
 	stored *Stored
 	die    bool // inside the next Save
+	dieAt  int  // inside the Save of this number; 0: in none
 	keep   bool // what that was to write
 	saves  int
 }
@@ -49,6 +50,13 @@ func (d *memDisk) Load() (*Stored, error) {
 		return nil, nil
 	}
 	s := *d.stored
+	index, term := s.Snapshot.GetMetadata().GetIndex(), s.Snapshot.GetMetadata().GetTerm()
+	for _, e := range s.Entries {
+		if index++; e.GetIndex() != index || e.GetTerm() < term {
+			return nil, fmt.Errorf("entry %d of term %d stands at %d, after term %d", e.GetIndex(), e.GetTerm(), index, term)
+		}
+		term = e.GetTerm()
+	}
 	return &s, s.check()
 }
 
@@ -60,6 +68,7 @@ func (d *memDisk) Create(first *Stored) error {
 
 func (d *memDisk) Save(c Change) error {
 	d.saves++
+	d.die = d.die || d.saves == d.dieAt
 	if d.die && !d.keep {
 		d.die = false
 		return errDisk
@@ -650,7 +659,10 @@ func (w *world) voters() int {
 }
 
 // settle ends all faults, and sees that everything works soon.
-func (w *world) settle(voters int) {
+func (w *world) settle(voters int) { w.settleWith(voters, true) }
+
+// settleWith is settle, where no broker may be registered.
+func (w *world) settleWith(voters int, topics bool) {
 	w.settling = true
 	w.drop, w.double, w.delay = 0, 0, 5*time.Millisecond
 	clear(w.cuts)
@@ -668,7 +680,11 @@ func (w *world) settle(voters int) {
 		done := false
 		var ask func()
 		ask = func() {
-			s.node.Start(controller.CreateTopics{Topics: []model.NewTopic{{Name: name, Partitions: 1, ReplicationFactor: 1}}}, nil, func(a controller.Answer) {
+			var op controller.Op = controller.AllocateProducerIDs{}
+			if topics {
+				op = controller.CreateTopics{Topics: []model.NewTopic{{Name: name, Partitions: 1, ReplicationFactor: 1}}}
+			}
+			s.node.Start(op, nil, func(a controller.Answer) {
 				if a.Err != nil {
 					w.after(100*time.Millisecond, ask)
 					return
@@ -703,4 +719,18 @@ func (w *world) settle(voters int) {
 			}
 		}
 	}
+	w.settling = false
+}
+
+// vote is a message of a node that wants another's vote.
+func (n *Node) vote(of *Node, term uint64) []byte {
+	m := &raftpb.Message{
+		Type: raftpb.MsgVote.Enum(), From: proto.Uint64(n.raftID), To: proto.Uint64(of.raftID),
+		Term: proto.Uint64(term), Index: proto.Uint64(1000), LogTerm: proto.Uint64(term), Context: []byte("CampaignTransfer"),
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return append(header(kindRaft, n.self()), b...)
 }
