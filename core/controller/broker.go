@@ -73,6 +73,8 @@ func (d *decision) bornAgain(r Registration) {
 			e.gone = []model.NodeID{id}
 		case whole && slices.Contains(r.MayHaveLost, dir):
 			e.lost = []model.NodeID{id}
+		case whole:
+			e.back = []model.NodeID{id}
 		}
 		// The broker is back: even where unclean election is on, its log is waited for
 		// and nothing is lost.

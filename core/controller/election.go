@@ -82,6 +82,8 @@ type edit struct {
 	// lost are members of the ISR and the ELR whose logs may lack what they had: they
 	// can be asked. Those that are gone cannot.
 	lost, gone []model.NodeID
+	// back are members of the ISR and the ELR that begin another life with all that they had.
+	back []model.NodeID
 	// settled: the ISR is what its leader asked for, so that its members have all that
 	// was committed, whatever others have lost before.
 	settled bool
@@ -218,22 +220,35 @@ func (e *edit) elect() (leader model.NodeID, clean bool) {
 func (e *edit) keepELR() {
 	p := &e.next
 	inSync := func(n model.NodeID) bool { return slices.Contains(p.ISR, n) }
-	known := e.known()
-	if len(p.ISR) >= len(p.Replicas) || len(p.ISR) >= e.d.minISR(e.t, len(p.Replicas)) {
-		p.ELR = nil
-		if e.settled {
-			known = nil
-		}
-	} else {
+	below := len(p.ISR) < len(p.Replicas) && len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))
+	p.ELR = nil
+	if below {
 		p.ELR = without(e.complete(), inSync)
 	}
-	p.LastKnownELR = without(known, inSync)
+	var known []model.NodeID
+	if below || !e.settled {
+		known = e.known()
+	}
+	if !e.settled {
+		known = append(known, e.notSettled()...)
+	}
+	p.LastKnownELR = without(p.Replicas, func(n model.NodeID) bool {
+		return !slices.Contains(known, n) || inSync(n) || slices.Contains(p.ELR, n)
+	})
 	if len(p.ISR)+len(p.ELR)+len(p.LastKnownELR) == 0 {
 		// Nobody is left who could be asked: the operator is to see who had it.
 		p.LastKnownELR = without(p.Replicas, func(n model.NodeID) bool {
 			return !slices.Contains(e.was.LastKnownELR, n) && !slices.Contains(e.was.ELR, n)
 		})
 	}
+}
+
+// notSettled are those that had everything when they left, without a word of the leader
+// since: those that begin another life, and the ELR where the minimum was lowered. Who is
+// in the ISR may have lost its log by now, and nobody has noticed yet: then they are asked
+// too.
+func (e *edit) notSettled() []model.NodeID {
+	return append(slices.Clone(e.back), without(e.complete(), func(n model.NodeID) bool { return !slices.Contains(e.was.ELR, n) })...)
 }
 
 // record is the difference, or nil where there is none.
