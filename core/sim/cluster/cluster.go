@@ -20,16 +20,16 @@ const (
 
 // Options are the shape of one run.
 type Options struct {
-	Nodes         int
-	Partitions    int
-	Producers     int
-	Batches       int // for each producer
-	Pace          time.Duration
-	Flush         partition.FlushPolicy
-	Shards        int
-	InFlight      int
-	SnapshotAfter int
-	SegmentBytes  int64
+	Nodes, NodesMax int // at first, and with those that join
+	Partitions      int
+	Producers       int
+	Batches         int // for each producer
+	Pace            time.Duration
+	Flush           partition.FlushPolicy
+	Shards          int
+	InFlight        int
+	SnapshotAfter   int
+	SegmentBytes    int64
 	// SnapshotEntries are between two snapshots of the metadata.
 	SnapshotEntries int
 	Faulty          time.Duration
@@ -42,8 +42,10 @@ type Options struct {
 // OptionsOf draws the shape of a run from its seed.
 func OptionsOf(seed uint64) Options {
 	w := world.New(seed^0xc105, nil)
+	nodes := []int{1, 3, 3, 3, 3, 3, 3, 5}[w.Rand.IntN(8)]
 	return Options{
-		Nodes:           3,
+		Nodes:           nodes,
+		NodesMax:        []int{nodes, nodes, max(nodes+1, 3)}[w.Rand.IntN(3)],
 		Partitions:      1 + w.Rand.IntN(4),
 		Producers:       2 + w.Rand.IntN(4),
 		Batches:         20 + w.Rand.IntN(60),
@@ -80,6 +82,12 @@ type Report struct {
 	Full        int // times that a disk filled
 	Failed      int // operations of stores
 	LostBatches int
+	Leaves      int // of brokers in order
+	Wipes       int // of disks
+	AllAtOnce   int // times that all nodes went
+	Joins       int // of nodes
+	Topics      int
+	Changes     int // of settings
 	SaveDeaths  int // of nodes, in a save of the quorum's disk
 	Trace       uint64
 	Violations  []string
@@ -96,7 +104,6 @@ type cluster struct {
 	check   *check.Checker
 	net     *memnet.Machine
 	network *network
-	formed  bool
 	nodes   []*node
 	byPlace map[memnet.Node]*node
 	faulty  bool
@@ -104,7 +111,8 @@ type cluster struct {
 
 	producers []*producer
 	highest   map[model.Partition]int64 // high watermarks that readers saw
-	drawn     uint64                    // directory IDs
+	topics    int
+	drawn     uint64 // directory IDs
 }
 
 // patience is how long after the last fault everything must serve.
@@ -148,6 +156,7 @@ func (c *cluster) begin() error {
 		return err
 	}
 	c.clients()
+	c.administer()
 	c.watch()
 	c.misfortunes()
 	return nil
@@ -166,7 +175,6 @@ func (c *cluster) form() error {
 	topic := model.NewTopic{Name: topicName, Partitions: int32(c.opts.Partitions), ReplicationFactor: int16(min(3, len(c.nodes)))}
 	c.makeTopic(topic, func(id model.TopicID) { c.topic = id })
 	until(func() bool { return c.topic != model.TopicID{} && c.unserved() == "" })
-	c.formed = true
 	if why := c.unserved(); why != "" || c.topic == (model.TopicID{}) {
 		return fmt.Errorf("%s after the start, there is no cluster: topic %v, %s", formMax, c.topic, why)
 	}
@@ -262,8 +270,8 @@ func (c *cluster) unserved() string {
 	if why := c.uncommitted(); why != "" {
 		return why
 	}
-	if v := c.voters(); len(v) != min(3, len(c.nodes)) {
-		return fmt.Sprintf("the quorum has the voters %v", v)
+	if why := c.unvoted(); why != "" {
+		return why
 	}
 	for _, p := range c.producers {
 		if !p.done() {

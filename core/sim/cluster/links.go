@@ -247,9 +247,14 @@ func (n *node) startLinks() error {
 	n.links = &links{n: n, machine: m, byID: make(map[peer.LinkID]*linkEnd), byLink: make(map[memnet.Link]*linkEnd)}
 	n.loops.Add(n.links)
 	for _, o := range n.c.nodes {
-		if o != n {
-			n.links.put(&peer.Locate{Node: o.id, Endpoint: o.endpoint})
-		}
+		n.locate(o)
 	}
 	return n.c.net.Start(n.c.w.Now(), n.place, memnet.Process{Identity: cfg.Identity})
+}
+
+// locate tells the links of a node where another can be dialled.
+func (n *node) locate(o *node) {
+	if o != n {
+		n.links.put(&peer.Locate{Node: o.id, Endpoint: o.endpoint})
+	}
 }

@@ -64,7 +64,11 @@ func (m *member) step(now time.Time, in lifecycle.Input) {
 	for i := range out.Heartbeats {
 		m.beat(&out.Heartbeats[i])
 	}
-	if out.Ended != nil {
+	switch {
+	case out.Ended == nil:
+	case out.Ended.Err == nil:
+		m.n.left()
+	default:
 		m.n.c.check.Violate("node %d ends: %v", m.n.id, out.Ended.Err)
 	}
 }

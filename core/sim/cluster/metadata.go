@@ -59,7 +59,7 @@ func (n *node) startMetadata() error {
 
 func (n *node) quorumConfig() quorum.Config {
 	cfg := quorum.Config{
-		Dir: "simulated", NodeID: n.id, ClusterID: clusterID, Bootstrap: n.id == 1 && !n.c.formed, Endpoint: n.endpoint,
+		Dir: "simulated", NodeID: n.id, ClusterID: clusterID, Bootstrap: n.id == 1, Endpoint: n.endpoint,
 		SnapshotEntries: n.c.opts.SnapshotEntries,
 	}
 	for _, o := range n.c.nodes {
@@ -184,18 +184,31 @@ func (c *cluster) makeTopic(topic model.NewTopic, made func(model.TopicID)) {
 	try()
 }
 
-// voters are the members of the quorum that vote, as its leader knows them.
-func (c *cluster) voters() []model.NodeID {
+// unvoted says what is wrong with the voters of the quorum, or "".
+func (c *cluster) unvoted() string {
 	for _, n := range c.nodes {
-		if n.up() && n.quorum != nil && n.quorum.Leading() {
-			if s, err := n.quorum.Status(); err == nil {
-				var ids []model.NodeID
-				for _, v := range s.Voters {
-					ids = append(ids, v.ID)
-				}
-				return ids
+		if !n.up() || n.quorum == nil || !n.quorum.Leading() {
+			continue
+		}
+		s, err := n.quorum.Status()
+		if err != nil {
+			continue
+		}
+		want := 1
+		if len(c.nodes) >= votersTarget {
+			want = votersTarget
+		}
+		if len(s.Voters) != want {
+			return fmt.Sprintf("the quorum has %d voters", len(s.Voters))
+		}
+		for _, v := range s.Voters {
+			if at := c.node(v.ID); at == nil || at.quorum == nil || at.quorum.Identity().DirectoryID != v.Directory {
+				return fmt.Sprintf("the quorum has voter %d of a directory that is no more", v.ID)
 			}
 		}
+		return ""
 	}
-	return nil
+	return "the quorum has no leader"
 }
+
+const votersTarget = 3

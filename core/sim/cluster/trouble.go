@@ -3,9 +3,11 @@ package cluster
 import (
 	"time"
 
+	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 	"github.com/brokerd/brokerd/core/sim/check"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
 
@@ -26,7 +28,7 @@ func (c *cluster) happen() {
 	if !n.up() {
 		return
 	}
-	switch c.w.Rand.IntN(16) {
+	switch c.w.Rand.IntN(20) {
 	case 0, 1:
 		n.faults.Arm(func() { c.kill(n) })
 	case 2:
@@ -45,6 +47,14 @@ func (c *cluster) happen() {
 		c.stall(n)
 	case 14:
 		c.fillDisk(n)
+	case 16:
+		c.leave(n)
+	case 17:
+		c.wipe(n)
+	case 18:
+		c.killAll()
+	case 19:
+		c.join()
 	case 15:
 		n.wall = c.w.Between(-time.Hour, time.Hour)
 	}
@@ -110,6 +120,85 @@ func (c *cluster) losePower(n *node) {
 	c.report.LostBatches += lost
 	c.w.Note("node %d loses power: %d batches are lost, %d torn", n.id, lost, torn)
 	c.restart(n)
+}
+
+// killAll kills all processes at once, or takes the power of all hosts, where nothing that
+// was acknowledged may be lost with it.
+func (c *cluster) killAll() {
+	power := c.opts.Flush == partition.FlushAlways && c.w.Chance(2)
+	c.report.AllAtOnce++
+	c.w.Note("all nodes go at once")
+	for _, n := range c.nodes {
+		if power {
+			c.losePower(n)
+		} else {
+			c.kill(n)
+		}
+	}
+}
+
+// leave ends a broker as SIGTERM does: it gives up what it leads first.
+func (c *cluster) leave(n *node) {
+	c.report.Leaves++
+	c.w.Note("node %d is told to end", n.id)
+	l := n.life
+	l.do(func() { n.member.put(&lifecycle.Leave{}) })
+	c.w.After(leaveMax, func() {
+		if n.life == l && !l.over {
+			c.kill(n) // nobody waits for ever
+		}
+	})
+}
+
+const leaveMax = 10 * time.Second
+
+// left: a broker may end.
+func (n *node) left() {
+	n.c.w.Note("node %d has left", n.id)
+	n.manager.Stop()
+	l := n.life
+	n.c.w.After(20*time.Millisecond, func() {
+		if n.life == l && !l.over {
+			n.kill(memnet.Reset)
+			n.c.restart(n)
+		}
+	})
+}
+
+// wipe takes a node's disks: what was there is nowhere else only where all is in sync.
+func (c *cluster) wipe(n *node) {
+	if len(c.nodes) < 3 || !c.whole() || c.unvoted() != "" {
+		return
+	}
+	c.report.Wipes++
+	c.w.Note("node %d loses its disks", n.id)
+	n.kill([]memnet.Death{memnet.Reset, memnet.Silent}[c.w.Rand.IntN(2)])
+	n.disk, n.directory, n.mayHaveLost = &memstore.Disk{}, c.newDirectory(), false
+	n.quorumDisk = &quorumDisk{n: n}
+	c.restart(n)
+}
+
+// join adds a node.
+func (c *cluster) join() {
+	if len(c.nodes) >= c.opts.NodesMax {
+		return
+	}
+	n, err := c.addNode()
+	if err != nil {
+		c.check.Violate("a node cannot be added: %v", err)
+		return
+	}
+	c.report.Joins++
+	for _, o := range c.nodes {
+		if o != n {
+			c.usual(o, n)
+			c.usual(n, o)
+			if o.up() {
+				o.locate(n)
+			}
+		}
+	}
+	c.startAgain(n)
 }
 
 // whole: every replica is in sync, and none has lost what it had and not told.
