@@ -361,7 +361,7 @@ func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]by
 		}
 		r.Listeners[l.Name] = e
 	}
-	m, err := b.newMembership(node, r)
+	m, err := b.newMembership(node, b.now.Load().replicas, r)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/quorum"
+	"github.com/brokerd/brokerd/core/replica"
 )
 
 const (
@@ -41,6 +42,11 @@ type membership struct {
 	log          *slog.Logger
 	loop         *loop.Loop[lifecycle.Input]
 
+	// image and ends say which logs the controller wants to know the length of, and how
+	// long they are.
+	image func() *image.Image
+	ends  func([]model.Partition) []model.LogEnd
+
 	serving chan struct{} // closed when the broker is unfenced for the first time
 	over    chan struct{} // closed when the machine has ended
 	err     error         // why, once over is closed
@@ -56,6 +62,8 @@ type membership struct {
 	fenced  bool // as it was told last
 	silent  bool // the last heartbeat was not answered well
 	told    time.Time
+	asked   []model.Partition // by the image at askedAt
+	askedAt int64
 }
 
 func newMembership(cfg lifecycle.Config, r controller.Registration, commands commander, clock loop.Clock, log *slog.Logger) (*membership, error) {
@@ -166,12 +174,30 @@ func (m *membership) perform(now time.Time) {
 			m.loop.Complete(&lifecycle.Beaten{Call: beat.Call, MayEnd: a.Heartbeat.MayShutDown, Err: a.Err})
 		})
 	}
+	if n := len(m.out.Heartbeats); n > 0 {
+		m.report(m.out.Heartbeats[n-1].Epoch)
+	}
 	if e := m.out.Ended; e != nil {
 		m.err = e.Err
 		close(m.over)
 	}
 	m.out = lifecycle.Effects{Heartbeats: m.out.Heartbeats[:0]}
 	m.warn(now)
+}
+
+// report says how long logs are, where nobody can be elected before that is known. (KIP-966)
+func (m *membership) report(epoch model.BrokerEpoch) {
+	img := m.image()
+	if img.Offset != m.askedAt {
+		m.asked, m.askedAt = lifecycle.Reports(img, m.node), img.Offset
+	}
+	if len(m.asked) == 0 {
+		return
+	}
+	if ends := m.ends(m.asked); len(ends) > 0 {
+		op := controller.ReportLogs{Broker: m.node, Epoch: epoch, Logs: ends}
+		m.commands.Start(op, m.over, func(a controller.Answer) { m.note(a.Err) })
+	}
 }
 
 // note keeps what went wrong last, and forgets it with the next success.
@@ -227,7 +253,7 @@ func (m *membership) warn(now time.Time) {
 }
 
 // newMembership makes this broker's, to be told of images and run.
-func (b *Broker) newMembership(node *quorum.Node, r controller.Registration) (*membership, error) {
+func (b *Broker) newMembership(node *quorum.Node, manager *replica.Manager, r controller.Registration) (*membership, error) {
 	cfg := lifecycle.Defaults()
 	cfg.Incarnation = r.Incarnation
 	cfg.Every = b.cfg.Cluster.HeartbeatEvery
@@ -235,6 +261,7 @@ func (b *Broker) newMembership(node *quorum.Node, r controller.Registration) (*m
 	if err != nil {
 		return nil, fmt.Errorf("make the broker's membership: %w", err)
 	}
+	m.image, m.ends = node.Image, manager.LogEnds
 	return m, nil
 }
 

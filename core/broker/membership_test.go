@@ -28,6 +28,8 @@ type fakeController struct {
 	dumb   bool  // it never answers
 	stays  bool  // it lets nobody go
 	beats  int
+	image  *image.Image // that the broker has
+	logs   []model.LogEnd
 }
 
 func (c *fakeController) Start(op controller.Op, _ <-chan struct{}, done func(controller.Answer)) {
@@ -45,6 +47,10 @@ func (c *fakeController) Start(op controller.Op, _ <-chan struct{}, done func(co
 		c.offset++
 		c.self = image.Broker{ID: op.Registration.NodeID, Incarnation: op.Registration.Incarnation, Epoch: model.BrokerEpoch(c.offset), Fenced: true}
 		done(controller.Answer{Epoch: c.self.Epoch})
+	case controller.ReportLogs:
+		c.logs = op.Logs
+		done(controller.Answer{})
+		return
 	case controller.Heartbeat:
 		c.beats++
 		if op.Epoch != c.self.Epoch {
@@ -82,6 +88,16 @@ func joining(t *testing.T, c *fakeController) (m *membership, log *logBuffer, en
 		t.Fatal(err)
 	}
 	c.member = m
+	if c.image == nil {
+		c.image = &image.Image{}
+	}
+	m.image = func() *image.Image { return c.image }
+	m.ends = func(ps []model.Partition) (out []model.LogEnd) {
+		for _, p := range ps {
+			out = append(out, model.LogEnd{Partition: p, LEO: 7})
+		}
+		return out
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended = make(chan error, 1)
 	go func() { ended <- m.run(ctx) }()
@@ -191,6 +207,36 @@ func TestNoControllerAtTheStart(t *testing.T) {
 		if err := m.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, model.ErrNotController) {
 			t.Errorf("waited, and got %v", err)
 		}
+		stop()
+		<-ended
+	})
+}
+
+// Where all that were in sync may have lost something, the controller is told how long this
+// broker's logs are.
+func TestLogEndsAreReported(t *testing.T) {
+	p := model.Partition{Topic: model.TopicID{7}, Index: 0}
+	img, err := image.FromRecords(5,
+		&image.ClusterRecord{Cluster: image.Cluster{ID: "test", FeatureLevel: 1}},
+		&image.TopicRecord{ID: p.Topic, Name: "orders", ReplicationFactorTarget: 1},
+		&image.PartitionRecord{Partition: p, Registration: image.Partition{
+			Leader: model.NoNode, LastKnownELR: []model.NodeID{3}, Replicas: []model.NodeID{3}, Directories: []model.DirectoryID{{1}},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &fakeController{image: img}
+		m, _, ended, stop := joining(t, c)
+		if err := m.wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.set(func() {
+			if len(c.logs) != 1 || c.logs[0].Partition != p || c.logs[0].LEO != 7 {
+				t.Errorf("reported %v", c.logs)
+			}
+		})
 		stop()
 		<-ended
 	})
