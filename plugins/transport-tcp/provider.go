@@ -48,6 +48,9 @@ func (provider) OpenNetwork(ctx context.Context, cfg transport.Config) (streams.
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Endpoint != "" {
+		s.listenAgain(cfg.Endpoint)
+	}
 	n := &network{source: nobody{}}
 	switch s.Security {
 	case securitySecret:

@@ -126,6 +126,20 @@ func (s *settings) endpoint(bound string) string {
 	return net.JoinHostPort(host, given)
 }
 
+// listenAgain has the port that was chosen before chosen again, of which endpoint tells,
+// where the settings leave it open.
+func (s *settings) listenAgain(endpoint string) {
+	host, port, err := splitEndpoint(s.Listen)
+	_, before, failed := splitEndpoint(endpoint)
+	_, advertised, _ := splitEndpoint(s.Advertise) // it may be a host alone, or nothing
+	if n, _ := strconv.Atoi(port); err != nil || failed != nil || n != 0 {
+		return
+	}
+	if n, _ := strconv.Atoi(advertised); n == 0 {
+		s.Listen = net.JoinHostPort(host, before)
+	}
+}
+
 // checkSecurity decides the security, and checks that nothing is given in vain.
 func (s *settings) checkSecurity() error {
 	secret := s.Secret != "" || s.SecretFile != ""

@@ -425,12 +425,12 @@ func (l *messageLink) Receive(ctx context.Context, room transport.Room) ([]byte,
 func (l *messageLink) step(ctx context.Context, room transport.Room) (message []byte, ok bool, err error) {
 	l.mu.Lock()
 	q := &l.in
-	n, small, any := 0, false, len(q.sizes) > 0
-	if any {
+	n, small, told := 0, false, len(q.sizes) > 0
+	if told {
 		n = q.sizes[0]
 		small = n <= smallBytesMax
 	}
-	whole := any && !small && q.given && q.got == n
+	whole := told && !small && q.given && q.got == n
 	switch {
 	case l.closing, l.reason != nil && !small && !whole:
 		err := l.reason
@@ -441,7 +441,7 @@ func (l *messageLink) step(ctx context.Context, room transport.Room) (message []
 		message = q.popLarge()
 		l.mu.Unlock()
 		return message, true, nil
-	case !any || q.given:
+	case !told || q.given:
 		credit := q.consumed
 		q.consumed = 0
 		l.mu.Unlock()

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -84,7 +85,7 @@ func (o *outbox) take(batch *tunits) bool {
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
-	left := append(o.urgent, o.bulk...)
+	left := slices.Concat(o.urgent, o.bulk)
 	o.urgent, o.bulk = nil, nil
 	o.mu.Unlock()
 	for _, u := range left {

@@ -33,9 +33,8 @@ func splitTransportError(err error) (pluginv1.Class, string) {
 		message = e.Message
 	}
 	message = wireText(message)
-	class := transport.Class(err)
 	for _, c := range transportClasses() {
-		if c.sentinel == class {
+		if errors.Is(err, c.sentinel) {
 			return c.wire, message
 		}
 	}
