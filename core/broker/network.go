@@ -83,7 +83,7 @@ type network struct {
 }
 
 // openNetwork opens the transport for a node, with which Links.Run is to follow.
-func (b *Broker) openNetwork(ctx context.Context, id transport.Identity) (*network, error) {
+func (b *Broker) openNetwork(ctx context.Context, id transport.Identity, watch func(peer.Event)) (*network, error) {
 	name := b.cfg.Transport.Plugin
 	provider := b.deps.Transports[name]
 	if provider == nil {
@@ -101,7 +101,7 @@ func (b *Broker) openNetwork(ctx context.Context, id transport.Identity) (*netwo
 	cfg := peer.Defaults()
 	cfg.Identity, cfg.Proof = id, t.Capabilities().Proof
 	links, err := peer.NewLinks(cfg, peer.Deps{
-		Transport: t, Clock: loop.System{}, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Logger: b.log,
+		Transport: t, Clock: loop.System{}, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Logger: b.log, Watch: watch,
 		Memory: memory.New(transport.MessageBytesMax), // for one snapshot of the metadata, if it has to be
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (b *Broker) openNetwork(ctx context.Context, id transport.Identity) (*netwo
 // find asks the seeds whether there is a cluster. It returns when there is a verdict.
 func (b *Broker) find(ctx context.Context) (verdict quorum.Verdict, err error) {
 	b.progress(func(a *assembly) { a.waiting = "a seed that knows the cluster" })
-	n, err := b.openNetwork(ctx, transport.Identity{NodeID: b.cfg.NodeID})
+	n, err := b.openNetwork(ctx, transport.Identity{NodeID: b.cfg.NodeID}, nil)
 	if err != nil {
 		return verdict, err
 	}
@@ -143,7 +143,7 @@ func (b *Broker) connect(ctx context.Context, node *quorum.Node, peers *latePeer
 	id := node.Identity()
 	n, err := b.openNetwork(ctx, transport.Identity{
 		ClusterID: string(id.ClusterID), NodeID: int32(id.NodeID), DirectoryID: transport.DirectoryID(id.DirectoryID),
-	})
+	}, (&deaths{node: node}).happened)
 	if err != nil {
 		return nil, err
 	}
@@ -211,4 +211,33 @@ func (q *isrQuestions) AlterISR(changes []model.ISRChange, done func([]model.ISR
 	q.node.Start(controller.AlterISR{Broker: id, BrokerEpoch: self.Epoch, Changes: changes}, nil, func(a controller.Answer) {
 		done(a.ISR, a.Err)
 	})
+}
+
+// deaths fences brokers whose process is gone, where this node is the active controller and
+// the network tells of it: nobody listens where the broker did. A link that was lost is no
+// more than a reason to dial again. Whoever is fenced wrongly, since its transport alone had
+// died, is unfenced by its next heartbeat.
+type deaths struct{ node controllerNode }
+
+// controllerNode is a node of the quorum that may be the active controller.
+type controllerNode interface {
+	commander
+	Leading() bool
+	Image() *image.Image
+}
+
+// happened takes what was found out about a peer. It does not block.
+func (d *deaths) happened(e peer.Event) {
+	if e.Kind != peer.Refused || e.Address.Node == model.NoNode || !d.node.Leading() {
+		return
+	}
+	img := d.node.Image()
+	for m := range img.Members() {
+		if m.Node == e.Address.Node && m.Endpoint != e.Address.Endpoint {
+			return // it may have moved
+		}
+	}
+	if b, ok := img.Broker(e.Address.Node); ok && !b.Fenced {
+		d.node.Start(controller.FenceBroker{ID: b.ID, Epoch: b.Epoch}, nil, func(controller.Answer) {}) // or its lease ends
+	}
 }
