@@ -482,6 +482,11 @@ func (c *cluster) checkLeader(was, is *image.Image, at model.Partition, old, p *
 	if b, ok := is.Broker(p.Leader); !ok || b.Fenced || b.ShuttingDown {
 		c.failf("%s: elected a leader that is not alive: %+v, %+v", at, p, b)
 	}
+	for _, id := range p.ISR {
+		if b, ok := is.Broker(id); !ok || b.Fenced || b.ShuttingDown {
+			c.failf("%s: a new leader has an ISR with %d, which is not alive: %+v", at, id, p)
+		}
+	}
 	if c.unclean[at] {
 		return
 	}
