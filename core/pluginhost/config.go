@@ -27,6 +27,9 @@ type Config struct {
 	// Carriers are the most that is used of what a plugin offers, by store: what
 	// plugin.CarrierNamed knows. Default: all.
 	Carriers map[string]string
+	// TransportCarrier is the most that is used of what the transport's plugin offers: files,
+	// which is to have its connections passed, socket or grpc. Default: all.
+	TransportCarrier string
 	// SocketDir is where sockets' directories are made. Default: the system's
 	// directory for temporary files.
 	SocketDir string
@@ -99,6 +102,9 @@ func (c Config) Validate() error {
 		if _, known := plugin.CarrierNamed(name); !known {
 			return fmt.Errorf("plugins: store %s: there is no carrier %q", store, name)
 		}
+	}
+	if _, known := plugin.CarrierNamed(c.TransportCarrier); !known {
+		return fmt.Errorf("plugins: transport: there is no carrier %q", c.TransportCarrier)
 	}
 	for name := range c.Builtin {
 		if err := checkName(name); err != nil {

@@ -3,7 +3,8 @@
 //
 // It owns the processes and nothing that they serve. To the rest of the core a
 // plugin's store is a Store, an implementation of storage.Store that stays the
-// same over every life of its process. It never opens a log by itself, never
+// same over every life of its process, and a plugin's transport is a Transport, which does
+// that for transport.Transport. It never opens a log by itself, never
 // retries a call, and never decides what a failed call means.
 //
 // # Where a plugin comes from
@@ -29,5 +30,7 @@
 //     (host_test.go)
 //   - A plugin that is stopped or stuck, so that neither its health check nor
 //     any call is answered, is killed and started again. (host_test.go)
+//   - A transport's plugin that is started again listens where it did. Links whose
+//     connections it has passed go on meanwhile, and an Accept waits. (transport_test.go)
 //   - Run returns after every process has ended. (host_test.go)
 package pluginhost

@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // EventKind is what happened to a plugin.
@@ -25,23 +27,25 @@ const (
 
 // Event is one thing that happened to one plugin.
 type Event struct {
-	Kind     EventKind
-	Store    string // the name that the configuration gives to the store
-	Plugin   string
-	Pid      int // of Started and Ended
-	Restarts int // how often it has been started again
-	Err      error
-	Retry    time.Duration // until the next attempt, of Ended, Failed and Quarantined
+	Kind  EventKind
+	Store string // the name that the configuration gives to the store
+	// Transport says that it is the transport's plugin, and no store's.
+	Transport bool
+	Plugin    string
+	Pid       int // of Started and Ended
+	Restarts  int // how often it has been started again
+	Err       error
+	Retry     time.Duration // until the next attempt, of Ended, Failed and Quarantined
 }
 
-// Host runs plugins. Stores are added before Run is called.
+// Host runs plugins. Stores and the transport are added before Run is called.
 type Host struct {
 	cfg    Config
 	logger *slog.Logger
 	events func(Event)
 
-	mu     sync.Mutex
-	stores []*Store
+	mu      sync.Mutex
+	keepers []*keeper
 }
 
 // New makes a host of a valid configuration. events, which may be nil, is called
@@ -57,30 +61,36 @@ func New(cfg Config, logger *slog.Logger, events func(Event)) *Host {
 // plugin that serves it, sc what the plugin is configured with. The process is
 // started by Run; see WaitReady.
 func (h *Host) Store(name, pluginName string, sc storage.Config) *Store {
-	s := &Store{
-		host:     h,
-		name:     name,
-		plugin:   pluginName,
-		cfg:      sc,
-		settled:  make(chan struct{}),
-		shutting: make(chan struct{}),
-		ended:    make(chan struct{}),
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.stores = append(h.stores, s)
+	s := &Store{cfg: sc}
+	s.init(h, s, "store", name, pluginName)
+	h.add(&s.keeper)
 	return s
 }
 
-// Run runs every store's plugin until ctx ends, then drains them, kills those
+// Transport adds the transport: pluginName is the plugin that serves it, tc what that is
+// configured with. The process is started by Run; see WaitReady.
+func (h *Host) Transport(pluginName string, tc transport.Config) *Transport {
+	t := newTransport(tc)
+	t.init(h, t, plugin.KindTransport, "", pluginName)
+	h.add(&t.keeper)
+	return t
+}
+
+func (h *Host) add(k *keeper) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keepers = append(h.keepers, k)
+}
+
+// Run runs every plugin until ctx ends, then drains them, kills those
 // that take longer than the drain timeout, and returns when all have ended.
 func (h *Host) Run(ctx context.Context) error {
 	h.mu.Lock()
-	stores := h.stores
+	keepers := h.keepers
 	h.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, s := range stores {
-		wg.Go(func() { s.supervise(ctx) })
+	for _, k := range keepers {
+		wg.Go(func() { k.supervise(ctx) })
 	}
 	wg.Wait()
 	<-ctx.Done()

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/brokerd/brokerd/core/pluginhost"
+	transporttcp "github.com/brokerd/brokerd/plugins/transport-tcp"
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -27,6 +28,7 @@ import (
 const (
 	roleServe = "serve-memstore"
 	roleLock  = "serve-locked" // holds the file that its settings name
+	roleLinks = "serve-transport-tcp"
 	roleFail  = "fail"
 )
 
@@ -39,6 +41,8 @@ func TestMain(m *testing.M) {
 			err = plugin.ServeStorage(memstore.NewProvider(memstore.Options{}))
 		case roleLock:
 			err = plugin.ServeStorage(locked{memstore.NewProvider(memstore.Options{})})
+		case roleLinks:
+			err = transporttcp.Serve()
 		case roleFail:
 			err = errors.New("broken on purpose")
 		default:

@@ -37,7 +37,7 @@ func (s *Store) Open(ctx context.Context, specs []storage.OpenSpec) []storage.Op
 // each calls fn with those handles that belong to the process that serves, and
 // their places among handles; miss is called for each of the others.
 func (s *Store) each(handles []storage.Handle, fn func(st *plugin.Store, own []storage.Handle, places []int), miss func(place int, err error)) {
-	var l *life
+	var l *storeLife
 	own, places := make([]storage.Handle, 0, len(handles)), make([]int, 0, len(handles))
 	for i, h := range handles {
 		of, handle, err := s.resolve(h)

@@ -4,27 +4,163 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
-// errChanged is a store that came back as another.
-var errChanged = errors.New("the plugin came back with another store")
+// errChanged is a plugin that came back as something else.
+var errChanged = errors.New("the plugin came back with another one")
+
+// role is what a plugin is to the broker.
+type role interface {
+	// prepare completes how its process is launched.
+	prepare(cfg *plugin.LaunchConfig)
+	// open opens in a process what that is to serve, and has it serve.
+	open(ctx context.Context, process *plugin.Process) (served, error)
+	// down says that no process serves.
+	down()
+}
+
+// served is what one process serves.
+type served interface {
+	Lost() <-chan struct{}
+	Answers() int64
+	Abandon()
+}
+
+// life is one process of a plugin, with what it serves.
+type life struct {
+	process *plugin.Process
+	served
+}
+
+// keeper keeps one plugin running, and knows how it is.
+type keeper struct {
+	host   *Host
+	role   role
+	kind   string // "store" or "transport"
+	name   string // of the store
+	plugin string
+	log    *slog.Logger
+
+	// settled is closed when the first start has succeeded, or failed for good.
+	settled    chan struct{}
+	settleOnce sync.Once
+	// shutting is closed when the plugin is not needed any more, ended when it is not
+	// supervised any more.
+	shutting, ended chan struct{}
+
+	mu          sync.Mutex
+	lives       int
+	hasServed   bool
+	lastErr     error // of the latest failure
+	quarantined bool
+	isShut      bool
+}
+
+// init makes a keeper ready. It is part of what implements the role.
+func (k *keeper) init(h *Host, r role, kind, name, pluginName string) {
+	k.host, k.role, k.kind, k.name, k.plugin = h, r, kind, name, pluginName
+	k.log = h.logger.With("plugin", pluginName)
+	if name != "" {
+		k.log = k.log.With(kind, name)
+	}
+	k.settled, k.shutting, k.ended = make(chan struct{}), make(chan struct{}), make(chan struct{})
+}
+
+// Plugin returns the name of the plugin.
+func (k *keeper) Plugin() string { return k.plugin }
+
+// Restarts returns how often the plugin came to serve again after the first
+// time.
+func (k *keeper) Restarts() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return max(0, k.lives-1)
+}
+
+// WaitReady returns nil once the plugin has served for the first time. It returns
+// an error, one sentence for an operator, when the plugin refuses its settings,
+// when it cannot be found or verified, when it went into quarantine before it
+// ever served, and, with the latest failure, when ctx ends. Run must be running.
+func (k *keeper) WaitReady(ctx context.Context) error {
+	select {
+	case <-k.settled:
+	case <-k.ended:
+	case <-ctx.Done():
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.hasServed:
+		return nil
+	case k.lastErr != nil:
+		return k.lastErr
+	case ctx.Err() != nil:
+		return fmt.Errorf("wait for plugin %s: %w", k.plugin, ctx.Err())
+	}
+	return fmt.Errorf("plugin %s was not started", k.plugin)
+}
+
+// began notes that a process has come to serve. The caller holds mu.
+func (k *keeper) began() {
+	k.lives++
+	k.hasServed, k.lastErr, k.quarantined = true, nil, false
+	k.settleOnce.Do(func() { close(k.settled) })
+}
+
+// failed notes why the plugin does not serve.
+func (k *keeper) failed(err error, quarantined bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lastErr, k.quarantined = err, quarantined
+	if quarantined || final(err) {
+		k.settleOnce.Do(func() { close(k.settled) })
+	}
+}
+
+// final says that trying again will not help: an operator must act.
+func final(err error) bool {
+	for _, class := range []error{storage.ErrInvalid, transport.ErrInvalid, plugin.ErrChecksum, ErrNotFound} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// shut says that the plugin is not needed any more, and whether that is news.
+func (k *keeper) shut() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	news := !k.isShut
+	k.isShut = true
+	return news
+}
+
+// end says that the plugin is not supervised any more.
+func (k *keeper) end() {
+	k.role.down()
+	close(k.ended)
+}
 
 // supervise keeps the plugin running until ctx ends or the store is shut down.
-func (s *Store) supervise(ctx context.Context) {
-	defer s.end()
-	cfg := s.host.cfg
+func (k *keeper) supervise(ctx context.Context) {
+	defer k.end()
+	cfg := k.host.cfg
 	backoff := cfg.BackoffMin
 	failures := 0 // in a row, without serving
 	for ctx.Err() == nil {
-		l, err := s.launch(ctx)
+		l, err := k.launch(ctx)
 		began := time.Now()
 		if err == nil {
 			failures = 0
-			err = s.serve(ctx, l)
+			err = k.serve(ctx, l)
 		} else {
 			failures++
 		}
@@ -38,95 +174,106 @@ func (s *Store) supervise(ctx context.Context) {
 		if failures >= cfg.QuarantineAfter {
 			wait = cfg.QuarantineRetry
 		}
-		s.report(ctx, l, err, failures, wait)
+		k.report(ctx, l, err, failures, wait)
 		backoff = min(2*backoff, cfg.BackoffMax)
 		select {
 		case <-ctx.Done():
-		case <-s.shutting:
+		case <-k.shutting:
 			return
 		case <-time.After(wait):
 		}
 	}
 }
 
-// launch starts a process and opens the store in it.
-func (s *Store) launch(ctx context.Context) (*life, error) {
-	cfg, err := s.host.find(s.plugin)
+// launch starts a process and has it serve.
+func (k *keeper) launch(ctx context.Context) (*life, error) {
+	cfg, err := k.host.find(k.plugin)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Carrier, _ = plugin.CarrierNamed(s.host.cfg.Carriers[s.name]) // all of them are known, see Validate
-	cfg.Counters = &s.counters
+	k.role.prepare(&cfg)
 	process, err := plugin.Launch(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	openCtx, cancel := context.WithTimeout(ctx, s.host.cfg.ConfigureTimeout)
+	openCtx, cancel := context.WithTimeout(ctx, k.host.cfg.ConfigureTimeout)
 	defer cancel()
-	store, dir, err := process.Store(openCtx, s.cfg)
+	serves, err := k.role.open(openCtx, process)
 	if err != nil {
 		process.Kill()
-		return nil, fmt.Errorf("open store %s with plugin %s: %w", s.name, s.plugin, err)
+		return nil, fmt.Errorf("open %s with plugin %s: %w", k.called(), k.plugin, err)
 	}
-	l := &life{process: process, store: store}
-	if err := s.begin(l, dir); err != nil {
-		process.Kill()
-		store.Abandon()
-		return nil, fmt.Errorf("open store %s with plugin %s: %w", s.name, s.plugin, err)
-	}
-	s.host.logger.Info("plugin serves", "plugin", s.plugin, "store", s.name, "pid", process.Pid())
-	s.host.events(Event{Kind: Started, Store: s.name, Plugin: s.plugin, Pid: process.Pid(), Restarts: s.Restarts()})
-	return l, nil
+	k.log.Info("plugin serves", "pid", process.Pid())
+	e := k.event(Started)
+	e.Pid = process.Pid()
+	k.host.events(e)
+	return &life{process: process, served: serves}, nil
 }
+
+// called is what the plugin serves, in a sentence.
+func (k *keeper) called() string {
+	if k.name == "" {
+		return "the " + k.kind
+	}
+	return k.kind + " " + k.name
+}
+
+// event makes an event of the plugin.
+func (k *keeper) event(kind EventKind) Event {
+	return Event{Kind: kind, Store: k.name, Transport: k.kind == plugin.KindTransport, Plugin: k.plugin, Restarts: k.Restarts()}
+}
+
+// isGone says whether a drain failed because the process has ended.
+func isGone(err error) bool { return errors.Is(err, storage.ErrGone) }
 
 // serve watches a process until it has ended. Nil means that it was not needed
 // any more.
-func (s *Store) serve(ctx context.Context, l *life) error {
-	err := s.watch(ctx, l)
+func (k *keeper) serve(ctx context.Context, l *life) error {
+	err := k.watch(ctx, l)
 	if err == nil {
-		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.host.cfg.DrainTimeout)
+		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.host.cfg.DrainTimeout)
 		defer cancel()
-		if drainErr := l.process.Drain(drainCtx); drainErr != nil && !errors.Is(drainErr, storage.ErrGone) {
-			s.host.logger.Warn("plugin was killed, it did not end in time", "plugin", s.plugin, "err", drainErr)
+		if drainErr := l.process.Drain(drainCtx); drainErr != nil && !isGone(drainErr) {
+			k.log.Warn("plugin was killed, it did not end in time", "err", drainErr)
 		}
 	}
-	s.down()
+	k.role.down()
 	l.process.Kill()
-	l.store.Abandon() // from here on nobody writes what the process lent: the next may be started
+	l.Abandon() // from here on nobody writes what the process lent: the next may be started
 	return err
 }
 
 // watch returns when the process has to be replaced, saying why, or is not
 // needed any more.
-func (s *Store) watch(ctx context.Context, l *life) error {
-	health := time.NewTicker(s.host.cfg.HealthInterval)
+func (k *keeper) watch(ctx context.Context, l *life) error {
+	health := time.NewTicker(k.host.cfg.HealthInterval)
 	defer health.Stop()
 	degraded := "" // as it was last told
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.shutting:
+		case <-k.shutting:
 			return nil
 		case <-l.process.Done():
 			return fmt.Errorf("it ended: %s", l.process.Exit())
-		case <-l.store.Lost():
+		case <-l.Lost():
 			select { // the connection breaks a moment before the process is reaped
 			case <-l.process.Done():
 				return fmt.Errorf("it ended: %s", l.process.Exit())
-			case <-s.shutting:
+			case <-k.shutting:
 				return nil
-			case <-time.After(s.host.cfg.BackoffMin):
+			case <-time.After(k.host.cfg.BackoffMin):
 				return errors.New("it closed its connection")
 			}
 		case <-health.C:
-			now, err := s.checkHealth(ctx, l)
+			now, err := k.checkHealth(ctx, l)
 			if err != nil {
 				return err
 			}
 			if now != degraded {
 				degraded = now
-				s.host.logger.Warn("plugin's health changed", "plugin", s.plugin, "store", s.name, "degraded", degraded)
+				k.log.Warn("plugin's health changed", "degraded", degraded)
 			}
 		}
 	}
@@ -134,26 +281,27 @@ func (s *Store) watch(ctx context.Context, l *life) error {
 
 // checkHealth asks the plugin for a sign of life. An answer to any call over the
 // data lane meanwhile is one, so that a busy plugin is not killed.
-func (s *Store) checkHealth(ctx context.Context, l *life) (degraded string, err error) {
-	answers := l.store.Answers()
-	healthCtx, cancel := context.WithTimeout(ctx, s.host.cfg.HealthTimeout)
+func (k *keeper) checkHealth(ctx context.Context, l *life) (degraded string, err error) {
+	answers := l.Answers()
+	healthCtx, cancel := context.WithTimeout(ctx, k.host.cfg.HealthTimeout)
 	defer cancel()
 	degraded, err = l.process.Health(healthCtx)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && l.store.Answers() == answers {
-		return "", fmt.Errorf("it did not answer its health check within %v", s.host.cfg.HealthTimeout)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && l.Answers() == answers {
+		return "", fmt.Errorf("it did not answer its health check within %v", k.host.cfg.HealthTimeout)
 	}
 	return degraded, nil // watch sees what else may be wrong
 }
 
 // report says what went wrong, once, to the log, to whoever listens for events,
 // and to WaitReady.
-func (s *Store) report(ctx context.Context, l *life, err error, failures int, wait time.Duration) {
+func (k *keeper) report(ctx context.Context, l *life, err error, failures int, wait time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
-	e := Event{Store: s.name, Plugin: s.plugin, Restarts: s.Restarts(), Err: err, Retry: wait}
-	logger := s.host.logger.With("plugin", s.plugin, "store", s.name, "retry_in", wait, "err", err)
-	quarantined := failures >= s.host.cfg.QuarantineAfter
+	e := k.event(Failed)
+	e.Err, e.Retry = err, wait
+	logger := k.log.With("retry_in", wait, "err", err)
+	quarantined := failures >= k.host.cfg.QuarantineAfter
 	switch {
 	case l != nil:
 		e.Kind, e.Pid = Ended, l.process.Pid()
@@ -162,9 +310,8 @@ func (s *Store) report(ctx context.Context, l *life, err error, failures int, wa
 		e.Kind = Quarantined
 		logger.Error("plugin is in quarantine: it keeps failing before it serves", "failures", failures)
 	default:
-		e.Kind = Failed
 		logger.Warn("plugin did not start", "failures", failures)
 	}
-	s.failed(err, quarantined)
-	s.host.events(e)
+	k.failed(err, quarantined)
+	k.host.events(e)
 }

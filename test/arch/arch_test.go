@@ -51,7 +51,7 @@ var may = map[string][]string{
 	"core/controller/command": {"core/controller", "core/model"},
 	"core/quorum":             {"core/loop", "core/controller", "core/controller/command", "core/model", "core/image", "core/image/topicconfig"},
 	"core/peer":               {"core/loop", "core/memory", "core/model", "sdk/transport"},
-	"core/pluginhost":         {"sdk/plugin", "sdk/plugin/plugintest", "sdk/storage", "sdk/storage/storagetest"},
+	"core/pluginhost":         {"sdk/plugin", "sdk/plugin/plugintest", "sdk/storage", "sdk/storage/storagetest", "sdk/transport", "sdk/transport/streams", "sdk/transport/transporttest"},
 	"core/telemetry":          {},
 	"core/admin":              {"core/model", "core/image"},
 }
