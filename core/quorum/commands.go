@@ -16,6 +16,8 @@ import (
 type request struct {
 	op     controller.Op
 	member *memberChange // or a change of one member
+	// or what takes how the quorum is
+	described func(model.QuorumStatus)
 	// reply is called once, on the loop, and must not block.
 	reply func(controller.Answer)
 	gone  <-chan struct{} // closed when the caller no longer waits; nil: he does
@@ -31,7 +33,7 @@ type request struct {
 // Start has the active controller decide op, without waiting: done is called once with
 // the answer, when that is committed and in this node's image, on the loop's goroutine,
 // and must not block. Where Run has ended, or gone is closed before the command was begun,
-// done may be called at once, or never.
+// done may be called at once, or never. Who calls it bounds how much is under way.
 func (n *Node) Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer)) {
 	if !n.loop.Complete(Input{request: &request{op: op, gone: gone, reply: done}}) {
 		done(controller.Answer{Err: &stoppedError{n.failure}})
@@ -89,6 +91,9 @@ func (e *stoppedError) Is(target error) bool { return target == model.ErrNotCont
 // is known to.
 func (n *Node) accept(r *request) {
 	if n.abandoned(r) {
+		if r.remote {
+			r.refuse()
+		}
 		return
 	}
 	to, elsewhere := n.leader()
@@ -99,6 +104,8 @@ func (n *Node) accept(r *request) {
 		r.reply(controller.Answer{Err: &stoppedError{n.failure}})
 	case n.leading.Load() && n.stopping:
 		n.hold(r)
+	case n.leading.Load() && r.described != nil:
+		n.describe(r)
 	case n.leading.Load() && r.member != nil:
 		n.decideMember(r)
 	case n.leading.Load():

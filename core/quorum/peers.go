@@ -15,7 +15,8 @@ type Peers interface {
 	// Post sends a message to a node; bulk, so that it holds up none that is not.
 	Post(to Address, message []byte, bulk bool)
 	// Ask puts a question, and calls done once, from any goroutine, possibly before Ask
-	// returns: with the answer, or after timeout at latest with an error.
+	// returns: with the answer, or after timeout at latest with an error. One that wraps
+	// transport.ErrRefused says that the question has reached nobody.
 	Ask(to Address, question []byte, timeout time.Duration, done func(answer []byte, err error))
 }
 

@@ -2,6 +2,8 @@ package quorum
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/controller/command"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // The bodies of questions:
@@ -18,6 +21,7 @@ import (
 //	who      nothing
 //	member   how byte, a member (wire.go), known byte: who asks has had the log
 //	command  as core/controller/command writes an operation
+//	status   nothing
 //
 // and of answers, after the version and the status:
 //
@@ -26,6 +30,7 @@ import (
 //	foreign    cluster text
 //	cluster    cluster text, "" for none; founding byte: it is to create one; node uvarint
 //	removed    nothing
+//	quorum     a model.QuorumStatus in JSON
 type status byte
 
 const (
@@ -39,6 +44,8 @@ const (
 	statusCluster status = 4
 	// statusRemoved: who asks was a member, and is none any more.
 	statusRemoved status = 5
+	// statusQuorum answers how the quorum is.
+	statusQuorum status = 6
 )
 
 const (
@@ -110,6 +117,8 @@ func (n *Node) answer(q *question) {
 		if err == nil && r.member.how == memberAnnounced {
 			r.removed = func() { q.reply([]byte{wireVersion, byte(statusRemoved)}) }
 		}
+	case kindStatus:
+		r.described = func(s model.QuorumStatus) { q.reply(describedAnswer(s)) }
 	default:
 		err = fmt.Errorf("a question of kind %d: %w: %w", q.kind, ErrMalformed, model.ErrInvalidRequest)
 	}
@@ -123,6 +132,14 @@ func (n *Node) answer(q *question) {
 func doneAnswer(offset int64, a controller.Answer) []byte {
 	b := binary.AppendUvarint([]byte{wireVersion, byte(statusDone)}, uint64(offset))
 	return append(b, command.EncodeAnswer(a)...)
+}
+
+func describedAnswer(s model.QuorumStatus) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("quorum: a status of %d voters has no JSON: %v", len(s.Voters), err))
+	}
+	return append([]byte{wireVersion, byte(statusQuorum)}, b...)
 }
 
 func notLeader(leader Address) []byte {
@@ -141,6 +158,7 @@ type answer struct {
 	offset   int64
 	answer   controller.Answer
 	leader   Address
+	quorum   model.QuorumStatus
 	cluster  model.ClusterID
 	founding bool
 	node     model.NodeID
@@ -166,6 +184,10 @@ func decodeAnswer(b []byte) (answer, error) {
 	case statusCluster:
 		a.cluster, a.founding, a.node = model.ClusterID(r.text()), r.byte() == 1, r.node()
 	case statusRemoved:
+	case statusQuorum:
+		if err := json.Unmarshal(r.in, &a.quorum); err != nil {
+			return answer{}, fmt.Errorf("a status: %w: %w", err, ErrMalformed)
+		}
 	default:
 		r.bad = true
 	}
@@ -208,7 +230,10 @@ func (n *Node) heardAnswer(in *asked) {
 
 // question is a request as another node is asked it.
 func (r *request) question() (wireKind, []byte, error) {
-	if r.member != nil {
+	switch {
+	case r.described != nil:
+		return kindStatus, nil, nil
+	case r.member != nil:
 		return kindMember, r.member.encode(), nil
 	}
 	body, err := command.EncodeOp(r.op)
@@ -231,10 +256,14 @@ func (n *Node) forward(to Address, r *request) {
 		}
 		n.forwarded = slices.Delete(n.forwarded, at, at+1)
 		switch {
+		case errors.Is(err, transport.ErrRefused):
+			n.hold(r)
 		case err != nil:
 			n.lost(r, fmt.Errorf("asking broker %d, which leads: %w: %w", to.Node, err, model.ErrNotController))
 		case a.status == statusNotLeader:
 			n.hold(r)
+		case a.status == statusQuorum && r.described != nil:
+			r.described(a.quorum)
 		case a.status == statusDone:
 			n.awaiting = append(n.awaiting, awaited{a.offset, r, a.answer})
 		default:

@@ -1,12 +1,14 @@
 package quorum
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 
+	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -100,4 +102,29 @@ func (n *Node) Status() (model.QuorumStatus, error) {
 		}
 	}
 	return s, nil
+}
+
+// Describe is Status as the leader has it, whom this node asks if it is another. Offsets
+// are the leader's.
+func (n *Node) Describe(ctx context.Context) (model.QuorumStatus, error) {
+	var got model.QuorumStatus
+	r := &request{}
+	r.described = func(s model.QuorumStatus) {
+		got = s
+		r.reply(controller.Answer{})
+	}
+	if _, err := n.wait(ctx, r); err != nil {
+		return model.QuorumStatus{}, err
+	}
+	return got, nil
+}
+
+// describe answers how the quorum is, where this node leads.
+func (n *Node) describe(r *request) {
+	s, err := n.Status()
+	if err != nil {
+		r.reply(controller.Answer{Err: err})
+		return
+	}
+	r.described(s)
 }

@@ -31,6 +31,7 @@ const (
 	kindWho     wireKind = 2 // question: which cluster are you of?
 	kindMember  wireKind = 3 // question: a change of one member
 	kindCommand wireKind = 4 // question: a command for the active controller
+	kindStatus  wireKind = 5 // question: how is the quorum?
 )
 
 // textBytesMax bounds a cluster ID or endpoint of a peer.

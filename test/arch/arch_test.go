@@ -49,7 +49,7 @@ var may = map[string][]string{
 	"core/replica/streamwire": {"core/partition", "core/model"},
 	"core/coordinator":        {"core/loop", "core/group", "core/model", "core/image", "core/image/topicconfig", "core/batch", "sdk/recordbatch"},
 	"core/controller/command": {"core/controller", "core/model"},
-	"core/quorum":             {"core/loop", "core/controller", "core/controller/command", "core/model", "core/image", "core/image/topicconfig"},
+	"core/quorum":             {"core/loop", "core/controller", "core/controller/command", "core/model", "core/image", "core/image/topicconfig", "sdk/transport"},
 	"core/peer":               {"core/loop", "core/memory", "core/model", "sdk/transport"},
 	"core/pluginhost":         {"sdk/plugin", "sdk/plugin/plugintest", "sdk/storage", "sdk/storage/storagetest", "sdk/transport", "sdk/transport/streams", "sdk/transport/transporttest"},
 	"core/telemetry":          {},
