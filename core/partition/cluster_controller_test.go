@@ -118,6 +118,9 @@ func (k *controller) move() {
 func (k *controller) commit() {
 	k.partitionEpoch++
 	k.version++
+	if k.c.trace != nil {
+		k.c.trace("controller: leader %d, epoch %d, partition epoch %d, in sync %v; fenced %v", k.leader, k.epoch, k.partitionEpoch, k.isr, k.fenced)
+	}
 	for _, h := range k.c.hosts {
 		if h.registered {
 			k.tell(h)
@@ -158,7 +161,7 @@ func (k *controller) ask(h *host, q AlterISR) {
 		return
 	}
 	d := k.c.between(0, 8)
-	if h.faulty(0.1) {
+	if h.faulty(0.15) {
 		d = k.c.between(50, 400)
 	}
 	epoch := h.brokerEpoch
@@ -189,6 +192,11 @@ func (k *controller) alter(h *host, epoch model.BrokerEpoch, q *AlterISR) Altere
 	}
 	if isr[0] != h.id {
 		k.c.fail("broker %d asks for an ISR without itself", h.id)
+	}
+	for _, id := range isr {
+		if !slices.Contains(k.isr, id) {
+			h.has(k.c.hosts[id-1], k.c.deleted, h.hw)
+		}
 	}
 	switch {
 	case len(isr) > len(k.isr):
@@ -378,7 +386,11 @@ func (c *cluster) kill(h *host, power bool) {
 }
 
 func (c *cluster) mayLosePower(h *host) bool {
-	if c.settings.Flush == FlushAlways || !slices.Contains(c.ctl.isr, h.id) || h.durable >= h.leo() {
+	if c.settings.Flush == FlushAlways || h.durable >= h.leo() {
+		return true
+	}
+	// One that knows that it is alone flushes before it commits more.
+	if h.id == c.ctl.leader && h.m.epoch == c.ctl.epoch && h.toldEpoch == c.ctl.partitionEpoch && len(h.told) == 1 && h.hw > h.alone {
 		return true
 	}
 	return slices.ContainsFunc(c.ctl.isr, func(id model.NodeID) bool {

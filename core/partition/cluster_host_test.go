@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -34,6 +35,12 @@ type host struct {
 	nextID   RequestID
 	payloads map[RequestID]*payload
 	asked    int // questions to the controller
+
+	// told is the committed ISR by what this broker was told last, under which partition
+	// epoch; alone the log end when it was told that it is the only one in it.
+	told      []model.NodeID
+	toldEpoch model.PartitionEpoch
+	alone     int64
 
 	hw      int64 // of the last view
 	checked int64 // what is below was checked
@@ -82,6 +89,7 @@ func (h *host) start(again bool) {
 	h.out = Effects{}
 	h.timers = [TimerExpiry + 1]time.Time{}
 	h.streams, h.sessions, h.payloads = nil, map[model.NodeID]subscribed{}, map[RequestID]*payload{}
+	h.told, h.toldEpoch = nil, 0
 	h.handle, h.epoch, h.hw, h.checked, h.led = 0, -1, 0, 0, -1
 	for _, peer := range h.c.hosts {
 		if peer != h && peer.alive {
@@ -93,6 +101,9 @@ func (h *host) start(again bool) {
 // die ends a life. The power loss takes what was not flushed, or some of it.
 func (h *host) die(power bool) {
 	h.alive, h.diedAt = false, h.c.now
+	if h.c.trace != nil {
+		h.c.trace("broker %d dies, losing power: %v; in sync %v", h.id, power, h.c.ctl.isr)
+	}
 	h.registered = false
 	for _, id := range sortedIDs(h.payloads) {
 		if p := h.payloads[id]; !p.answered && p.done != nil {
@@ -162,6 +173,7 @@ func (h *host) linked(peer *host, up bool) {
 
 // step steps the machine, looks at it from outside, and has done what it asks.
 func (h *host) step(in Input) {
+	h.hears(in)
 	h.m.Step(h.c.now, in, &h.out)
 	if h.c.trace != nil {
 		v := h.m.View()
@@ -203,6 +215,27 @@ func (h *host) step(in Input) {
 	h.pump()
 }
 
+// hears takes what an input tells of the ISR.
+func (h *host) hears(in Input) {
+	epoch, isr := h.toldEpoch, h.told
+	switch in := in.(type) {
+	case *Lead:
+		epoch, isr = in.PartitionEpoch, in.ISR
+	case *Follow:
+		epoch, isr = in.PartitionEpoch, in.ISR
+	case *Altered:
+		if in.Outcome == OutcomeDone {
+			epoch, isr = in.NewPartitionEpoch, in.ISR
+		}
+	}
+	if epoch > h.toldEpoch {
+		if len(isr) == 1 && len(h.told) != 1 {
+			h.alone = h.leo()
+		}
+		h.toldEpoch, h.told = epoch, isr
+	}
+}
+
 // look checks what a reader can see.
 func (h *host) look() {
 	v := h.m.View()
@@ -219,6 +252,9 @@ func (h *host) look() {
 	if v.HighWater < h.hw {
 		h.c.fail("broker %d: high watermark %d falls to %d", h.id, h.hw, v.HighWater)
 	}
+	if v.HighWater > max(h.hw, v.LogStart) && v.Status == StatusServing && len(h.told) < min(h.c.settings.MinISR, len(h.c.hosts)) {
+		h.c.fail("broker %d: high watermark %d rises to %d with %v in sync", h.id, h.hw, v.HighWater, h.told)
+	}
 	h.hw = v.HighWater
 	from := max(h.checked, h.logStart)
 	if v.HighWater > from {
@@ -233,7 +269,9 @@ func (h *host) look() {
 	if v.Status == StatusServing && h.led != v.Epoch {
 		h.led = v.Epoch
 		h.c.stats.elections++
-		h.c.holdsAcked(h, "leading")
+		if v.Epoch == h.c.ctl.epoch { // one of before may know less, and commits nothing
+			h.c.holdsAcked(h, "leading")
+		}
 	}
 }
 
@@ -244,15 +282,19 @@ func (h *host) inSyncHave(from, to int64) {
 		return
 	}
 	for _, id := range h.c.ctl.isr {
-		o := h.c.hosts[id-1]
-		if !o.registered {
-			continue
-		}
-		for off := max(from, o.logStart); off < to; off++ {
-			if o.valueAt(off) != h.c.committed[off] {
-				h.c.fail("leader %d has committed offset %d, and broker %d is in sync without it", h.id, off, o.id)
-				return
-			}
+		h.has(h.c.hosts[id-1], from, to)
+	}
+}
+
+// has checks that a broker in sync has what this leader has committed.
+func (h *host) has(o *host, from, to int64) {
+	if !o.registered {
+		return
+	}
+	for off := max(from, o.logStart); off < to; off++ {
+		if o.valueAt(off) != h.c.committed[off] {
+			h.c.fail("leader %d has committed offset %d, and broker %d is in sync without it", h.id, off, o.id)
+			return
 		}
 	}
 }
@@ -279,13 +321,14 @@ func (h *host) payloadOf(p *payload) RequestID {
 	return h.nextID
 }
 
-// checkReleased wants every payload answered and released.
-func (h *host) checkReleased() {
+// allReleased wants every payload answered and released.
+func (h *host) allReleased() error {
 	for _, id := range sortedIDs(h.payloads) {
 		if p := h.payloads[id]; !p.released || !p.copied && !p.answered {
-			h.c.fail("broker %d: payload %d is answered %v, released %v", h.id, id, p.answered, p.released)
+			return fmt.Errorf("broker %d: payload %d is answered %v, released %v", h.id, id, p.answered, p.released)
 		}
 	}
+	return nil
 }
 
 // messages sends what the machine has to say to other brokers.
