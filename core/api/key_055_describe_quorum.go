@@ -3,11 +3,12 @@ package api
 // DescribeQuorum (55), versions 0 to 2. (KIP-595, KIP-853)
 //
 // A node of the quorum is shown where clients reach its broker: the listener that
-// they asked through. Left out: observers, of which there are none.
+// they asked through.
 
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
@@ -54,15 +55,33 @@ func (h *Handler) quorumPartition(out *kmsg.DescribeQuorumResponseTopicPartition
 	}
 	out.LeaderID, out.LeaderEpoch, out.HighWatermark = int32(s.Leader), s.Epoch, s.HighWatermark
 	for _, v := range s.Voters {
-		r := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
-		r.ReplicaID, r.ReplicaDirectoryID, r.LogEndOffset = int32(v.ID), v.Directory, v.LEO
-		if v.ID == s.Leader { // of itself it knows everything now
-			r.LastFetchTimestamp = h.now().UnixMilli()
-			r.LastCaughtUpTimestamp = r.LastFetchTimestamp
-		}
-		out.CurrentVoters = append(out.CurrentVoters, r)
+		out.CurrentVoters = append(out.CurrentVoters, h.quorumMember(s.Leader, v))
+	}
+	for _, v := range s.Observers {
+		out.Observers = append(out.Observers, h.quorumMember(s.Leader, v))
 	}
 	return nil
+}
+
+func (h *Handler) quorumMember(leader model.NodeID, v model.QuorumVoter) kmsg.DescribeQuorumResponseTopicPartitionReplicaState {
+	r := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
+	r.ReplicaID, r.ReplicaDirectoryID, r.LogEndOffset = int32(v.ID), v.Directory, v.LEO
+	switch {
+	case v.ID == leader: // of itself it knows everything now
+		r.LastFetchTimestamp = h.now().UnixMilli()
+		r.LastCaughtUpTimestamp = r.LastFetchTimestamp
+	default:
+		r.LastFetchTimestamp, r.LastCaughtUpTimestamp = millis(v.LastContact), millis(v.LastCaughtUp)
+	}
+	return r
+}
+
+// millis is a time as Kafka's protocol has it; -1 for one that is not known.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return -1
+	}
+	return t.UnixMilli()
 }
 
 func (h *Handler) quorumNodes(listener string, voters []kmsg.DescribeQuorumResponseTopicPartitionReplicaState) []kmsg.DescribeQuorumResponseNode {
