@@ -108,8 +108,15 @@ func start(t *testing.T, cfg config.Loaded) *running {
 
 func startBroker(t *testing.T, b *running) *running {
 	t.Helper()
+	waitServing(t, b, launch(t, b))
+	return b
+}
+
+// launch runs a broker until the test ends, and does not wait for it.
+func launch(t *testing.T, b *running) (ran chan error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
+	ran = make(chan error, 1)
 	go func() { ran <- b.Run(ctx) }()
 	b.stop = sync.OnceValue(func() error { cancel(); return <-ran })
 	t.Cleanup(func() {
@@ -117,13 +124,17 @@ func startBroker(t *testing.T, b *running) *running {
 			t.Errorf("Run: %v\n%s", err, b.log)
 		}
 	})
+	return ran
+}
+
+func waitServing(t *testing.T, b *running, ran chan error) {
+	t.Helper()
 	select {
 	case <-b.Ready():
 	case err := <-ran:
 		ran <- err
 		t.Fatalf("Run: %v\n%s", err, b.log)
 	}
-	return b
 }
 
 func client(t *testing.T, b *running, opts ...kgo.Opt) *kgo.Client {
