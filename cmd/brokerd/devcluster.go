@@ -11,8 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/brokerd/brokerd/cmd/brokerd/internal/processes"
 	"github.com/brokerd/brokerd/core/broker"
@@ -116,16 +120,91 @@ func (d *devCluster) check(brokers int) error {
 }
 
 func (d *devCluster) startAll(ctx context.Context, c *console, brokers int) error {
-	var unused error
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ready := make(chan []processes.Status, 1)
+	var greeted error
+	var greeter sync.WaitGroup
+	greeter.Go(func() {
+		select {
+		case all := <-ready:
+			awaitVoters(ctx, all)
+			if ctx.Err() == nil {
+				_, greeted = fmt.Fprint(c.out, clusterGreeting(all, d.data))
+			}
+		case <-ctx.Done():
+		}
+	})
 	err := processes.Run(ctx, processes.Config{
 		Data: d.data, Brokers: brokers, Console: c.err, Founded: d.state.Founded, Arguments: d.arguments,
 		OnFounded: func() error {
 			d.state.Founded = true
 			return d.state.Save(d.data)
 		},
-		OnReady: func(all []processes.Status) { _, unused = fmt.Fprint(c.out, clusterGreeting(all, d.data)) },
+		OnReady: func(all []processes.Status) { ready <- all },
 	})
-	return errors.Join(err, unused)
+	stop()
+	greeter.Wait()
+	return errors.Join(err, greeted)
+}
+
+const (
+	// votersTimeout is how long a cluster may take to have its voters, before it is said to
+	// be ready all the same.
+	votersTimeout = 10 * time.Second
+	votersEvery   = 50 * time.Millisecond
+)
+
+// awaitVoters waits until enough brokers vote for the controller that one may die: before
+// that, the death of the first one stops the cluster.
+func awaitVoters(ctx context.Context, all []processes.Status) {
+	want := min(len(all), config.Default().Cluster.Voters)
+	if want%2 == 0 {
+		want--
+	}
+	ctx, cancel := context.WithTimeout(ctx, votersTimeout)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addressesOf(all)...), kgo.ClientID("brokerd"))
+	if err != nil {
+		return // then it is not known
+	}
+	defer client.Close()
+	tick := time.NewTicker(votersEvery)
+	defer tick.Stop()
+	for voters(ctx, client) < want {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// voters is how many brokers vote, as the one says that leads the quorum; 0: that is not
+// known now.
+func voters(ctx context.Context, client *kgo.Client) int {
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	topic, partition := kmsg.NewDescribeQuorumRequestTopic(), kmsg.NewDescribeQuorumRequestTopicPartition()
+	topic.Topic, topic.Partitions = "__cluster_metadata", append(topic.Partitions, partition)
+	req.Topics = append(req.Topics, topic)
+	for _, b := range client.SeedBrokers() {
+		resp, err := b.Request(ctx, req)
+		if err != nil {
+			continue
+		}
+		if r, ok := resp.(*kmsg.DescribeQuorumResponse); ok && len(r.Topics) == 1 && len(r.Topics[0].Partitions) == 1 && r.Topics[0].Partitions[0].ErrorCode == 0 {
+			return len(r.Topics[0].Partitions[0].CurrentVoters)
+		}
+	}
+	return 0
+}
+
+func addressesOf(all []processes.Status) []string {
+	var out []string
+	for _, s := range all {
+		out = append(out, s.Address)
+	}
+	return out
 }
 
 // arguments are what a broker is started with.
@@ -291,11 +370,7 @@ func clusterGreeting(all []processes.Status, data string) string {
 	if data != config.Default().Data {
 		at = " --data " + data
 	}
-	var addresses []string
-	for _, s := range all {
-		addresses = append(addresses, s.Address)
-	}
-	b := strings.Join(addresses, ",")
+	b := strings.Join(addressesOf(all), ",")
 	return fmt.Sprintf(`
 %[1]d brokers are ready at %[2]s, with their data in %[3]s. Try them from another terminal:
 
