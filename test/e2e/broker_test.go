@@ -37,7 +37,9 @@ type broker struct {
 	args  []string
 	env   []string // NAME=value: settings of this broker
 	admin int      // port of the admin listener, of one that is watched
-	now   *process // nil while none runs
+	// brokers is how many it is, with ports from port on; 0: one.
+	brokers int
+	now     *process // nil while none runs
 }
 
 // process is one life of a broker.
@@ -73,8 +75,14 @@ func newBroker(t *testing.T, dir string, args ...string) *broker {
 	return b
 }
 
-// addr is the bootstrap address.
-func (b *broker) addr() string { return "127.0.0.1:" + strconv.Itoa(b.port) }
+// addr is the bootstrap address, or those of all brokers with commas between.
+func (b *broker) addr() string {
+	addr := "127.0.0.1:" + strconv.Itoa(b.port)
+	for i := 1; i < b.brokers; i++ {
+		addr += ",127.0.0.1:" + strconv.Itoa(b.port+i)
+	}
+	return addr
+}
 
 // start starts the process and waits until it answers.
 func (b *broker) start() {
@@ -113,7 +121,7 @@ func (b *broker) launch() {
 // waited for.
 func (b *broker) waitReady() {
 	b.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.addr()), kgo.RetryTimeout(200*time.Millisecond),
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(b.addr(), ",")...), kgo.RetryTimeout(200*time.Millisecond),
 		kgo.DialTimeout(time.Second), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		b.t.Fatal(err)

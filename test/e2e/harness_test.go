@@ -109,10 +109,29 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
+// freePorts finds the first of n ports in a row on loopback that nobody listens on.
+func freePorts(t *testing.T, n int) int {
+	t.Helper()
+next:
+	for range 100 {
+		port := freePort(t)
+		for i := 1; i < n; i++ {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
+			if err != nil {
+				continue next
+			}
+			l.Close()
+		}
+		return port
+	}
+	t.Fatalf("no %d free ports in a row", n)
+	return 0
+}
+
 // newClient is a franz-go client that is closed when the test ends.
 func newClient(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	opts = append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
+	opts = append([]kgo.Opt{kgo.SeedBrokers(strings.Split(addr, ",")...), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
 	c, err := kgo.NewClient(opts...)
 	if err != nil {
 		t.Fatal(err)

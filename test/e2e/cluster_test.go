@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// startBrokers starts several brokers by one `brokerd dev`, and waits until all serve.
+func startBrokers(t *testing.T, n int, args ...string) *broker {
+	t.Helper()
+	b := newBroker(t, t.TempDir(), append([]string{"--brokers", strconv.Itoa(n)}, args...)...)
+	b.brokers, b.port = n, freePorts(t, n)
+	b.start()
+	b.waitBrokers(n)
+	if err := eventually(testContext(t, startTimeout), func() error {
+		if !strings.Contains(b.output(), "brokers are ready") {
+			return errors.New("it does not say that it is ready")
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("%v\n%s", err, b.tail())
+	}
+	return b
+}
+
+// metadata asks a broker for what it knows of the cluster now.
+func (b *broker) metadata(ctx context.Context, c *kgo.Client, topics ...string) (*kmsg.MetadataResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	for _, name := range topics {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = &name
+		req.Topics = append(req.Topics, topic)
+	}
+	return req.RequestWith(ctx, c)
+}
+
+// waitBrokers waits until clients are told of so many brokers.
+func (b *broker) waitBrokers(n int) {
+	b.t.Helper()
+	c := newClient(b.t, b.addr())
+	ctx := testContext(b.t, startTimeout)
+	err := eventually(ctx, func() error {
+		m, err := b.metadata(ctx, c)
+		if err == nil && len(m.Brokers) != n {
+			err = fmt.Errorf("%d brokers, want %d", len(m.Brokers), n)
+		}
+		return err
+	})
+	if err != nil {
+		b.t.Fatalf("%v\n%s", err, b.tail())
+	}
+}
+
+// dev does something to one of several brokers, from another process.
+func (b *broker) dev(do string, n int32) {
+	b.t.Helper()
+	path, err := executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	cmd := exec.CommandContext(testContext(b.t, startTimeout), path, "dev", do, fmt.Sprint(n), "--data", b.dir)
+	cmd.Stderr = &errs
+	if err := cmd.Run(); err != nil {
+		b.t.Fatalf("brokerd dev %s %d: %v\n%s%s", do, n, err, errs.String(), b.tail())
+	}
+}
+
+// partition0 waits until partition 0 of a topic has a leader and so many replicas in sync,
+// and returns its leader.
+func (b *broker) partition0(topic string, inSync int) (leader int32) {
+	b.t.Helper()
+	c := newClient(b.t, b.addr())
+	ctx := testContext(b.t, startTimeout)
+	err := eventually(ctx, func() error {
+		m, err := b.metadata(ctx, c, topic)
+		switch {
+		case err != nil:
+			return err
+		case len(m.Topics) != 1 || len(m.Topics[0].Partitions) == 0:
+			return errors.New("it is not there")
+		}
+		p := m.Topics[0].Partitions[0]
+		if leader = p.Leader; leader < 0 || len(p.ISR) != inSync {
+			return fmt.Errorf("leader %d, replicas %v, of which %v are in sync; want %d", leader, p.Replicas, p.ISR, inSync)
+		}
+		return nil
+	})
+	if err != nil {
+		b.t.Fatalf("partition 0 of %s: %v\n%s", topic, err, b.tail())
+	}
+	return leader
+}
+
+// TestLeaderIsKilled kills the leader of a partition with three replicas, again and again,
+// under idempotent acks=all load. Another one leads, and nothing acknowledged is lost, or
+// there twice, and no client sees an error that it cannot retry.
+func TestLeaderIsKilled(t *testing.T) {
+	const topic, brokers = "replicated", 3
+	for client, load := range loaders() {
+		t.Run(client, func(t *testing.T) {
+			b := startBrokers(t, brokers)
+			createTopic(t, b.addr(), topic, 1)
+			b.partition0(topic, brokers)
+			l := newLedger()
+			stop := load(t, b.addr(), topic, l)
+			ctx := testContext(t, time.Duration(kills())*30*time.Second+time.Minute)
+			for range kills() {
+				waitAcked(ctx, t, b, l, 50+rand.IntN(500))
+				leader := b.partition0(topic, brokers)
+				l.killing()
+				b.dev("kill", leader)
+				waitAcked(ctx, t, b, l, l.inFlight()+1)
+				if b.partition0(topic, brokers-1) == leader {
+					t.Errorf("broker %d is dead and leads", leader)
+				}
+				b.dev("restart", leader)
+				b.partition0(topic, brokers)
+			}
+			stop()
+			now := verify(t, b, topic, l)
+			t.Logf("client=%s kills=%d sent=%d acknowledged=%d retried=%d recovered=%d of %d",
+				client, kills(), now.sent, len(now.acked), now.retried, now.recovered(), len(now.caught))
+		})
+	}
+}
+
+// TestTwoOfThreeServe: with one broker dead, whichever it is, kcat produces and reads.
+func TestTwoOfThreeServe(t *testing.T) {
+	b := startBrokers(t, 3)
+	for n := int32(1); n <= 3; n++ {
+		topic := fmt.Sprintf("without-%d", n)
+		createTopic(t, b.addr(), topic, 1)
+		b.partition0(topic, 3)
+		b.dev("kill", n)
+		rs := numbered(1000)
+		kcatProduce(t, b.addr(), topic, "none", rs)
+		check(t, kcatConsume(t, b.addr(), topic, len(rs)), rs)
+		b.dev("restart", n)
+		b.partition0(topic, 3)
+	}
+}
