@@ -66,13 +66,11 @@ func (h *Handler) quorumPartition(out *kmsg.DescribeQuorumResponseTopicPartition
 func (h *Handler) quorumMember(leader model.NodeID, v model.QuorumVoter) kmsg.DescribeQuorumResponseTopicPartitionReplicaState {
 	r := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
 	r.ReplicaID, r.ReplicaDirectoryID, r.LogEndOffset = int32(v.ID), v.Directory, v.LEO
-	switch {
-	case v.ID == leader: // of itself it knows everything now
-		r.LastFetchTimestamp = h.now().UnixMilli()
-		r.LastCaughtUpTimestamp = r.LastFetchTimestamp
-	default:
-		r.LastFetchTimestamp, r.LastCaughtUpTimestamp = millis(v.LastContact), millis(v.LastCaughtUp)
+	if v.ID == leader { // of itself it knows everything now
+		v.LastContact = h.now()
+		v.LastCaughtUp = v.LastContact
 	}
+	r.LastFetchTimestamp, r.LastCaughtUpTimestamp = millis(v.LastContact), millis(v.LastCaughtUp)
 	return r
 }
 
