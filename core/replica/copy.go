@@ -44,12 +44,12 @@ func (s *Shard) copyCall(r *replica, group []partition.CopyLog, bytes int) {
 	s.exec.Ordered(Lane{s.index, r.dir.ID}, c.run)
 }
 
-// truncate queues the call behind the appends that were asked for before.
+// truncate queues the call behind the appends that were asked for before. The machine has
+// the log opened after it, with which its tail begins anew.
 func (s *Shard) truncate(r *replica, t *partition.TruncateLog) {
 	if t.Gen != r.gen {
 		return
 	}
-	s.tails.reset(&r.tail)
 	s.exec.Ordered(Lane{s.index, r.dir.ID}, s.callTruncate(r, *t))
 }
 
@@ -59,8 +59,6 @@ func (s *Shard) callTruncate(r *replica, t partition.TruncateLog) func(context.C
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()
 		leo, err := r.dir.Store.Truncate(ctx, handle, t.Epoch, t.To)
-		s.loop.Complete(Input{kind: inputTruncated, replica: r, rare: &rare{in: &partition.Truncated{
-			Gen: t.Gen, LEO: leo, Fault: faultOf(err), Err: err,
-		}}})
+		s.tell(r, &partition.Truncated{Gen: t.Gen, LEO: leo, Fault: faultOf(err), Err: err})
 	}
 }

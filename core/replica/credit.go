@@ -57,6 +57,13 @@ func (c *credit) take(shard, least, most int) int {
 	return int(left)
 }
 
+// share is at most `most`, and so little that it can go beside other messages.
+func (c *credit) share(most int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(max(1, min(int64(most), c.window/2)))
+}
+
 // giveBack gives back what was taken and is not used.
 func (c *credit) giveBack(bytes int) {
 	c.mu.Lock()

@@ -30,6 +30,8 @@ type mesh struct {
 // meshCounts is what the mesh has seen.
 type meshCounts struct {
 	messages int // with batches
+	asks     int // subscriptions
+	ended    int // streams, by End
 	repeats  int // streams that were said again
 	most     int64
 }
@@ -279,6 +281,7 @@ func (n *meshNode) End(s StreamID) {
 	n.mesh.mu.Lock()
 	defer n.mesh.mu.Unlock()
 	if e := n.mesh.ends[s]; e != nil {
+		n.mesh.seen.ended++
 		n.mesh.closeLocked(e)
 	}
 }
@@ -358,6 +361,12 @@ func (m *mesh) learnLocked(e *meshEnd, data []byte) {
 		return
 	}
 	sections(m.t, data, func(s streamwire.Section) {
+		for body := s.Body; s.Kind == streamwire.KindSubscribe && len(body) > 0; m.seen.asks++ {
+			var err error
+			if _, body, err = streamwire.ReadSubscribe(body); err != nil {
+				m.t.Error(err)
+			}
+		}
 		if s.Kind == streamwire.KindCredit {
 			c, err := streamwire.ReadCredit(s.Body)
 			if err != nil {

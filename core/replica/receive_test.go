@@ -32,6 +32,7 @@ type peered struct {
 	*stepped
 	notes   *notes
 	buffers *poisoned
+	cluster *cluster
 }
 
 const leadsOver, followsOver StreamID = 1, 2
@@ -60,6 +61,7 @@ func newPeered(t *testing.T) *peered {
 			Replicas: []model.NodeID{1, 2}, Directories: []model.DirectoryID{testDir, {0xd2}}, ISR: []model.NodeID{1, 2}, Leader: leader,
 		}})
 	}
+	p.cluster = c
 	m.Apply(c.img)
 	m.StreamUp(leadsOver, 2, false)
 	m.StreamUp(followsOver, 2, true)
@@ -188,6 +190,51 @@ func TestWhatEndsAStream(t *testing.T) {
 		t.Errorf("more than was granted: ended are %v", p.notes.ended)
 	}
 	p.settle()
+}
+
+// TestAFollowerWhoseStreamHasEndedIsNotReckonedWith, nor is one that speaks of an earlier
+// subscription, on whatever stream.
+func TestAFollowerWhoseStreamHasEndedIsNotReckonedWith(t *testing.T) {
+	p := newPeered(t)
+	r := (*p.m.replicas.Load())[part(0)]
+	live := func() bool { return r.machine.Followers(nil)[0].Live }
+	p.say(leadsOver, append(slices.Clone(hello), asks(5)...))
+	if !live() {
+		t.Fatal("a follower has subscribed, and is not reckoned with")
+	}
+	const again StreamID = 3
+	p.m.StreamUp(again, 2, false)
+	p.say(again, append(slices.Clone(hello), asks(4)...))
+	if sub := r.subscriberOf(2); sub.feed.link.id != leadsOver || sub.session != 5 {
+		t.Fatalf("what came late is taken: session %d on stream %d", sub.session, sub.feed.link.id)
+	}
+	p.m.StreamDown(again)
+	p.settle()
+	if !live() {
+		t.Fatal("a follower is not reckoned with after another of its streams has ended")
+	}
+	p.m.StreamDown(leadsOver)
+	p.settle()
+	if live() || len(r.subscribers) > 0 {
+		t.Fatal("a follower is reckoned with, and its stream has ended")
+	}
+}
+
+// TestStreamsEndWithARegistration: the peer's, or this broker's own.
+func TestStreamsEndWithARegistration(t *testing.T) {
+	for node, dir := range map[model.NodeID]model.DirectoryID{1: testDir, 2: {0xd2}} {
+		p := newPeered(t)
+		p.say(leadsOver, hello)
+		p.say(followsOver, hello)
+		p.m.Apply(p.cluster.apply(&image.TopicRecord{ID: model.TopicID{9}, Name: "other"}))
+		if len(p.notes.ended) > 0 {
+			t.Fatalf("ended are %v", p.notes.ended)
+		}
+		p.m.Apply(p.cluster.apply(&image.BrokerRecord{ID: node, Directories: []model.DirectoryID{dir}, Incarnation: [16]byte{7}}))
+		if !slices.Equal(p.notes.ended, []StreamID{leadsOver, followsOver}) {
+			t.Errorf("broker %d is registered anew: ended are %v", node, p.notes.ended)
+		}
+	}
 }
 
 // FuzzMessages: whatever a peer says, nothing panics, and what its messages took of memory

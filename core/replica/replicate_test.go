@@ -15,6 +15,7 @@ import (
 	"github.com/brokerd/brokerd/core/batch"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
 	"github.com/brokerd/brokerd/sdk/storage"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 )
@@ -220,6 +221,17 @@ func TestReplication(t *testing.T) {
 	if got := f.isr(part(1)); len(got) != 3 {
 		t.Fatalf("the ISR is %v", got)
 	}
+	f.eventually("followers know what is committed, and nothing more comes", func() bool {
+		for _, b := range f.brokers {
+			if v := (*b.replicas.Load())[part(1)].view.Load(); v.HighWater != int64(len(want)) {
+				return false
+			}
+		}
+		return true
+	})
+	if n := f.mesh.counts().ended; n > 0 {
+		t.Errorf("%d streams were ended", n)
+	}
 }
 
 // leader is who leads a partition, by the metadata.
@@ -362,15 +374,17 @@ func (f *fleet) holds(p model.Partition, acked map[int64]string) {
 // heldStore holds appends until it is let go.
 type heldStore struct {
 	*restartable
-	hold atomic.Bool
-	mu   sync.Mutex
-	held []func()
+	hold  atomic.Bool
+	bytes atomic.Int64 // held
+	mu    sync.Mutex
+	held  []func()
 }
 
 func (h *heldStore) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.hold.Load() || len(h.held) > 0 {
+		h.bytes.Add(req.Bytes())
 		h.held = append(h.held, func() { h.restartable.Append(context.Background(), req, done) })
 		return
 	}
@@ -407,9 +421,64 @@ func TestASlowFollowerIsLeftOutAndComesBack(t *testing.T) {
 	if most := f.mesh.counts().most; most > window {
 		t.Errorf("%d bytes were under way, %d granted", most, window)
 	}
+	if n := slow.bytes.Load(); n > window {
+		t.Errorf("%d bytes wait for the store, %d granted", n, window)
+	}
 	slow.letGo()
 	f.eventually("it is back", func() bool { return len(f.isr(part(0))) == 3 })
+	if seen := f.mesh.counts(); seen.most > window || seen.asks != 2 || seen.ended != 0 {
+		t.Errorf("%+v: want 2 subscriptions, and no stream ended", seen)
+	}
 	f.holds(part(0), acked)
+}
+
+// TestManyCatchUpAtOnce: what a follower lacks of more partitions than are read for it at
+// one time, while others are at the tail.
+func TestManyCatchUpAtOnce(t *testing.T) {
+	const partitions = 12
+	f := newFleet(t, 2, partitions, func(c *Config) { c.CopyBytes, c.TailBytes, c.Limits.LagMax = 64<<10, 64<<10, 50*time.Millisecond })
+	acked := map[int64]string{}
+	f.produce(1, part(0), "warm")
+	f.mesh.cut(2, 1, true)
+	for i := range int64(20) {
+		for p := range int32(partitions) {
+			acked[i] = fmt.Sprint(i)
+			f.produce(1, part(p), acked[i]+strings.Repeat(" ", 5000))
+		}
+	}
+	f.mesh.cut(2, 1, false)
+	for p := range int32(partitions) {
+		f.eventually("all are in sync", func() bool { return len(f.isr(part(p))) == 2 })
+		if p > 0 {
+			f.holds(part(p), acked)
+		}
+	}
+	if n := f.mesh.counts().ended; n > 0 {
+		t.Errorf("%d streams were ended", n)
+	}
+}
+
+// TestWhatTheControllerSaysIsKnown: nobody reckons with an answer that says more, or less,
+// than it does.
+func TestWhatTheControllerSaysIsKnown(t *testing.T) {
+	for err, want := range map[error]partition.Outcome{
+		nil:                           partition.OutcomeDone,
+		model.ErrIneligibleReplica:    partition.OutcomeIneligible,
+		model.ErrFencedLeaderEpoch:    partition.OutcomeStale,
+		model.ErrInvalidUpdateVersion: partition.OutcomeStale,
+		model.ErrUnknownTopicID:       partition.OutcomeStale,
+		model.ErrInvalidRequest:       partition.OutcomeStale,
+		model.ErrNotController:        partition.OutcomeUnknown,
+		model.ErrRequestTimedOut:      partition.OutcomeUnknown,
+		model.ErrStaleBrokerEpoch:     partition.OutcomeUnknown,
+	} {
+		if err != nil {
+			err = fmt.Errorf("alter: %w", err)
+		}
+		if got := outcomeOf(err); got != want {
+			t.Errorf("%v is outcome %d, want %d", err, got, want)
+		}
+	}
 }
 
 // TestABatchThatIsLargerThanAllThatIsGranted goes when nothing else is under way, whether

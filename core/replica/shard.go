@@ -57,7 +57,6 @@ const (
 	inputParcel                     // parcel, of a message
 	inputFeed                       // there may be credit again on link
 	inputRead                       // read, for a follower of replica
-	inputTruncated                  // rare.in, for replica's machine: its log was cut, or not
 	inputAltered                    // altered, by the controller or not
 )
 
@@ -274,9 +273,6 @@ func (s *Shard) replicate(now time.Time, in *Input) {
 		}
 	case inputRead:
 		s.wasRead(in.rare.read)
-	case inputTruncated:
-		s.tails.reset(&in.replica.tail)
-		s.step(now, in.replica, in.rare.in)
 	case inputAltered:
 		for i := range in.rare.altered {
 			s.step(now, in.rare.altered[i].replica, &in.rare.altered[i].in)
