@@ -20,8 +20,12 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 	case m.stopping:
 		m.refuse(out, in.ID, errStopping(m.partition))
 		return
-	case m.role != roleLeader || m.state == stateEnded:
+	case m.state == stateEnded:
 		m.refuse(out, in.ID, fmt.Errorf("partition %s: %w", m.partition, model.ErrNotLeaderOrFollower))
+		return
+	case m.role != roleLeader:
+		// It may lead before the next batch of that producer comes, on the same connection.
+		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("partition %s: %w", m.partition, model.ErrNotLeaderOrFollower))
 		return
 	case m.state == stateOffline:
 		m.refuse(out, in.ID, fmt.Errorf("partition %s is offline: %w: %w", m.partition, m.why, model.ErrStorage))

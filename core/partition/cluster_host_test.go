@@ -34,7 +34,6 @@ type host struct {
 
 	nextID   RequestID
 	payloads map[RequestID]*payload
-	asked    int // questions to the controller
 
 	// told is the committed ISR by what this broker was told last, under which partition
 	// epoch; alone the log end when it was told that it is the only one in it.

@@ -189,10 +189,8 @@ func (h *host) call(gen Generation, run func(Fault) Input) {
 		switch {
 		case gen != h.handle:
 			fault = FaultFenced
-		case h.faulty(0.01):
-			fault = FaultUnknown
-		case h.faulty(0.01):
-			fault = FaultRetry
+		case h.faulty(0.02):
+			fault = []Fault{FaultUnknown, FaultRetry}[h.c.rng.IntN(2)]
 		}
 		in := run(fault)
 		h.later(func() { h.step(in) })

@@ -5,9 +5,9 @@
 //
 // The machine owns: who leads and under which leader epoch, the in-sync
 // replicas, the offsets (log start, high watermark, log end), the leader epoch
-// cache, the state of idempotent producers, and which client waits for what. It
-// never does I/O. Whoever hosts it performs its effects and brings the
-// completions back as inputs.
+// cache, the state of idempotent producers, which client waits for what, and where
+// each follower is. It never does I/O, and sends nothing: whoever hosts it performs its
+// effects and brings the completions back as inputs.
 //
 // # What an answer promises
 //
@@ -17,6 +17,21 @@
 // flush policy demands: with an ISR of one, or under FlushAlways, only what
 // survives the loss of power of the machine.
 //
+// # Leading several
+//
+// A follower subscribes, and by the leader epochs of both logs the leader says from where
+// its own goes on there. What a follower acknowledges counts in its session, its leader
+// epoch and its broker epoch. The high watermark is the least over all that may be in sync
+// by now: those of the committed ISR, and those of one that was asked for. It stays while
+// the committed ISR is below its minimum. The ISR is changed by the controller alone, with
+// one question under way; what it answers, or that it does not, is in isr.go.
+//
+// # Following
+//
+// A follower copies the leader's batches as they are, and drops of its own only what the
+// leader of its very epoch says is different. It keeps a leader's books meanwhile, so that
+// one that comes to lead has nothing to read but what landed unheard.
+//
 // # Unknown outcomes
 //
 // Offsets are given when an append is submitted, and many appends may be under
@@ -24,22 +39,28 @@
 // store stops answering, the machine opens the log again. Opening fences, so
 // that what the log then holds is settled: what landed is acknowledged, what did
 // not is appended again, the same bytes at the same offsets. No offset is given
-// to other bytes before that.
+// to other bytes before that. A follower takes what landed, and asks its leader for the
+// rest. Followers are sent only what the store has acknowledged.
 //
 // # Invariants
 //
-//   - log start <= high watermark <= log end; the high watermark does not fall
-//     under one leader epoch, unless the store has lost acknowledged records, and
-//     then a notice of NoticeLost says which.
-//   - Every Append input is answered exactly once and released exactly once.
+//   - log start <= high watermark <= log end; the high watermark does not fall,
+//     unless the store has lost acknowledged records, or a leader was elected that does
+//     not have what was committed, and then a notice of NoticeLost says which.
+//   - What was acknowledged with acks=all is in the log of every replica that can be
+//     elected cleanly, and no offset below a high watermark ever has two values.
+//   - Every Append input is answered exactly once and released exactly once; every
+//     Replicate input is released exactly once.
 //   - The state of a producer never counts a batch that was refused; a repeat of
 //     one of its last five batches gets the first one's offset and is not appended.
 //   - A log that holds bytes which this replica cannot have written takes it
 //     offline; nothing is overwritten.
 //
 // They are tested by the stories in testdata/stories, by the properties in
-// machine_property_test.go, and from outside by the simulator.
+// machine_property_test.go, by the seeded clusters of machines in
+// machine_cluster_test.go, and from outside by the simulator.
 //
-// Sources: KIP-98 and KIP-360 (idempotence), KIP-101, KIP-279 and KIP-320
-// (leader epochs), KIP-966 (strict min ISR).
+// Sources: KIP-98 and KIP-360 (idempotence), KIP-101, KIP-279, KIP-320 and KIP-595
+// (leader epochs), KIP-497, KIP-841 and KIP-903 (changes of the ISR), KIP-966 (strict
+// min ISR), KIP-392 (reads from followers).
 package partition

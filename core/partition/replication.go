@@ -23,7 +23,9 @@ type Follow struct {
 	Target         int            // how many there are to be
 }
 
-// Reached tells a follower that its host has a link to a node, or has lost it.
+// Reached tells a follower that its host has a link to a node, or has lost it. Told of a
+// link that it knows of, it takes it for another one, and subscribes anew. It may be told
+// at any time, and of nodes that it does not follow, which it remembers.
 type Reached struct {
 	Node model.NodeID
 	Up   bool
@@ -142,7 +144,8 @@ type Subscription struct {
 }
 
 // Ack tells the leader how far this follower's log reaches. Only the last of a session
-// counts, so that a host may leave out those before it.
+// counts, so that a host may leave out those before it. It goes behind the Subscription of
+// its session.
 type Ack struct {
 	Leader  model.NodeID
 	Session Session
@@ -151,7 +154,8 @@ type Ack struct {
 }
 
 // CopyLog asks that the payload of a Replicate be appended as it is. It is answered by
-// AppendDone.
+// AppendDone. Limits bound how many are under way: a host gives the leader less credit than
+// they are, since what is beyond them is dropped, and the leader is asked again.
 type CopyLog struct {
 	ID    RequestID
 	Gen   Generation
@@ -172,8 +176,11 @@ type TruncateLog struct {
 }
 
 // Answer is a leader's to a Subscribe. With VerdictAccepted the host sends the log from
-// From on, and what the high watermark and the log start become, until EndStream, or until
-// the follower subscribes anew.
+// From on, up to the View's LEO and no further, and what the high watermark and the log
+// start become, until EndStream, or until an Answer of a higher session of this follower: a
+// lower one is to a question that came late, and ends nothing. Where the View's log start
+// has passed what would come next, the host sends that alone, without batches: the follower
+// subscribes anew, and is told to start there.
 type Answer struct {
 	Node     model.NodeID
 	Session  Session
