@@ -63,7 +63,9 @@
 //     beginning, between its up and its down, and each that was sent is settled once; memory
 //     is bounded; when faults end, all is linked again within a bound; one seed is one history:
 //     TestProperties, TestOneSeedIsOneHistory, over a network with every fault.
-//   - Each rule of dialling and of ends by itself: stories_test.go.
+//   - Each rule of dialling and of ends by itself: stories_test.go; each bound, and what is
+//     proof that a peer is there: bounds_test.go.
 //   - Bytes of a peer cause an error at worst, and no allocation: FuzzMessage, TestStrangers.
-//   - Links does as a driver should, and leaves nothing: links_test.go.
+//   - Links does as a driver should, and leaves nothing: links_test.go, and test/peers over
+//     TCP.
 package peer

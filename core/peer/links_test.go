@@ -86,6 +86,9 @@ func start(t *testing.T, net *memnet.Network, id model.NodeID, budget int64) *no
 	for i := range model.NodeID(4) {
 		n.links.Locate(i, endpoint(i))
 	}
+	// What is wanted no more before Run begins is not dialled.
+	n.links.Want(3, true)
+	n.links.Want(3, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- n.links.Run(ctx) }()
@@ -108,6 +111,9 @@ func (n *node) stop() {
 	defer n.mu.Unlock()
 	if len(n.up) > 0 {
 		n.t.Errorf("node %d has ended, and %d streams are up", n.id, len(n.up))
+	}
+	if held := n.links.Held(); held > 0 {
+		n.t.Errorf("node %d has ended, and %d links and streams are left", n.id, held)
 	}
 	if n.budget.Used() > 0 {
 		n.t.Errorf("node %d has ended, and has %d bytes of the budget", n.id, n.budget.Used())
@@ -441,5 +447,72 @@ func TestTransportEnds(t *testing.T) {
 		if err := n.run(); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("Run has ended with %v", err)
 		}
+	})
+}
+
+// A link that was given up before it was begun is not made.
+func TestGivenUpBeforeRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := memnet.NewNetwork(memnet.NetworkOptions{})
+		three := start(t, net, 3, 1<<20)
+		zero := start(t, net, 0, 1<<20) // has wanted it for a moment
+		if _, err := zero.ask(at(3), nil, time.Second); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if held := three.links.Held(); held != 1 || three.made() > 0 || zero.made() > 0 {
+			t.Errorf("%d links, and streams came up", held)
+		}
+		zero.stop()
+		three.stop()
+	})
+}
+
+// The memory of a message whose rest has not come is given back.
+func TestHalfAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := memnet.NewNetwork(memnet.NetworkOptions{RestChance: 1, Rest: memnet.Range{Min: time.Second, Max: time.Second}})
+		a, b := start(t, net, 0, 1<<30), start(t, net, 1, 1<<30)
+		a.links.Post(at(1), make([]byte, 1<<20), true)
+		eventually(t, "the message has begun to come", func() bool { return b.budget.Used() > 0 })
+		b.stop()
+		if b.posted() > 0 {
+			t.Error("half a message was given")
+		}
+		a.stop()
+	})
+}
+
+// A stranger to the rules is hung up on, and gets no memory.
+func TestTooLargeAHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := memnet.NewNetwork(memnet.NetworkOptions{})
+		b := start(t, net, 1, 1<<30)
+		raw, err := net.Open(t.Context(), transport.Config{
+			Identity: transport.Identity{ClusterID: "c", NodeID: 0}, Settings: memnet.Settings(endpoint(0), "secret"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = raw.Close() }()
+		for lane, size := range map[transport.Lane]int{transport.Data: peer.HelloBytesMax + 1, transport.Control: peer.ControlBytesMax + 1} {
+			link, err := raw.Dial(t.Context(), transport.Target{Endpoint: endpoint(1), Lane: lane, NodeID: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			message := make([]byte, size)
+			message[0], message[1] = 1, 1 // a post
+			if err := link.Send(t.Context(), message); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := link.Receive(t.Context(), func(context.Context, int) ([]byte, error) { return nil, nil }); !errors.Is(err, transport.ErrClosed) {
+				t.Errorf("%s: the link goes on: %v", lane, err)
+			}
+			_ = link.Close()
+		}
+		if b.posted() > 0 {
+			t.Error("it was given to the owner")
+		}
+		b.stop()
 	})
 }

@@ -543,9 +543,15 @@ func TestPeersAreBounded(t *testing.T) {
 	if all := s.written(20); len(all) != 1 || string(all[0]) != string(append(header(kindAnswer, 3), "yes"...)) {
 		t.Fatalf("written: %q", all)
 	}
-	s.wait(time.Minute)
-	s.receive(20, header(kindQuestion, 9))
-	s.one(Asked) // those before are forgotten
+	for range 2 { // those before are forgotten, to the last
+		s.wait(time.Minute)
+		for i := range questionsMax {
+			s.receive(20, header(kindQuestion, uint64(i)))
+		}
+		if asked = s.take(Asked); len(asked) != questionsMax {
+			t.Fatalf("%d questions were asked a minute later", len(asked))
+		}
+	}
 }
 
 // A data link that says nothing ends.
