@@ -30,16 +30,18 @@ import (
 // operators are asked to give.
 const (
 	adminStop      = time.Second
-	transportStop  = 500 * time.Millisecond
+	transportStop  = 2 * time.Second
 	linksStop      = 500 * time.Millisecond
-	pluginsStop    = 11 * time.Second
+	pluginsStop    = 10500 * time.Millisecond
 	replicasStop   = 21 * time.Second
 	quorumStop     = 5 * time.Second
 	upkeepStop     = time.Second
-	serverStop     = 11 * time.Second
+	serverStop     = 10500 * time.Millisecond
 	membershipStop = 500 * time.Millisecond
 	groupsStop     = 3 * time.Second
 	leaveStop      = 4 * time.Second
+	// transportDrain is for the transport's plugin itself, of transportStop.
+	transportDrain = transportStop / 2
 )
 
 // registerTimeout bounds the registration of a broker that has no other to wait for.
@@ -56,8 +58,7 @@ type Deps struct {
 	// they stand in for: nothing is launched for them, and nothing started again. For
 	// programs around a broker, as those that measure what the plugins' processes cost.
 	Inside map[string]storage.Provider
-	// Transports are the transports that this process opens itself, by the name of their
-	// plugin.
+	// Transports are likewise transports, by the name of the plugin that they stand in for.
 	Transports map[string]transport.Provider
 }
 

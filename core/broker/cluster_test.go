@@ -248,7 +248,7 @@ func TestStartedTogether(t *testing.T) {
 func TestNoTransport(t *testing.T) {
 	b := newMembers(t).make(2, false, 1)
 	b.deps.Transports = nil
-	if err := b.Run(t.Context()); !errors.Is(err, ErrTransport) || !strings.Contains(err.Error(), "there is no transport plugin memnet") {
+	if err := b.Run(t.Context()); !errors.Is(err, ErrTransport) || !strings.Contains(err.Error(), "there is no plugin memnet") {
 		t.Errorf("without its transport: %v", err)
 	}
 	if _, err := quorum.Open(quorum.Config{Dir: b.quorumDir(), NodeID: 2}, quorum.Deps{}); !errors.Is(err, quorum.ErrNoCluster) {

@@ -14,6 +14,7 @@ import (
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/peer"
+	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/core/replica"
 	"github.com/brokerd/brokerd/sdk/transport"
@@ -84,16 +85,12 @@ type network struct {
 
 // openNetwork opens the transport for a node, with which Links.Run is to follow.
 func (b *Broker) openNetwork(ctx context.Context, id transport.Identity, watch func(peer.Event)) (*network, error) {
-	name := b.cfg.Transport.Plugin
-	provider := b.deps.Transports[name]
-	if provider == nil {
-		return nil, fmt.Errorf("%w: there is no transport plugin %s", ErrTransport, name)
-	}
 	section, err := b.cfg.ResolveReferences(b.cfg.Transport.Config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: transport.config: %w", ErrTransport, err)
 	}
-	t, err := provider.Open(ctx, transport.Config{Settings: section, Identity: id, Endpoint: b.endpoint, Logger: b.log.With("plugin", name)})
+	tc := transport.Config{Settings: section, Identity: id, Endpoint: b.endpoint, Logger: b.log.With("plugin", b.cfg.Transport.Plugin)}
+	t, err := b.openTransport(ctx, tc)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTransport, err)
 	}
@@ -108,6 +105,44 @@ func (b *Broker) openNetwork(ctx context.Context, id transport.Identity, watch f
 		return nil, errors.Join(err, t.Close())
 	}
 	return &network{transport: t, links: links}, nil
+}
+
+// hosted is a transport whose plugin is a process of its own.
+type hosted struct {
+	*pluginhost.Transport
+	stop context.CancelFunc // of the process
+	ran  chan struct{}
+}
+
+// Close implements transport.Transport. It returns when the process has ended.
+func (h *hosted) Close() error {
+	err := h.Transport.Close()
+	h.stop()
+	<-h.ran
+	return err
+}
+
+// openTransport opens the transport in this process, where that was asked for, or by its
+// plugin's.
+func (b *Broker) openTransport(ctx context.Context, tc transport.Config) (transport.Transport, error) {
+	name := b.cfg.Transport.Plugin
+	if p := b.deps.Transports[name]; p != nil {
+		return p.Open(ctx, tc)
+	}
+	cfg := b.hostConfig()
+	cfg.DrainTimeout = transportDrain
+	cfg.TransportCarrier = string(b.cfg.Transport.Carrier)
+	host := pluginhost.New(cfg, b.log, b.plugins.happened)
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	h := &hosted{Transport: host.Transport(name, tc), stop: stop, ran: make(chan struct{})}
+	go func() {
+		defer close(h.ran)
+		_ = host.Run(running) // its end is asked for
+	}()
+	if err := h.WaitReady(ctx); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
 }
 
 // find asks the seeds whether there is a cluster. It returns when there is a verdict.

@@ -87,14 +87,12 @@ func (b *Broker) startAdmin(ctx context.Context) error {
 // waits until all of them serve; those that this process serves itself are opened. With
 // an error, too, it returns those launched.
 func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]store, error) {
-	carriers := make(map[string]string)
+	cfg := b.hostConfig()
+	cfg.Carriers = make(map[string]string)
 	for name, s := range b.cfg.Storage.Stores {
-		carriers[name] = string(s.Carrier)
+		cfg.Carriers[name] = string(s.Carrier)
 	}
-	host := pluginhost.New(pluginhost.Config{
-		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment,
-		Builtin: b.deps.Builtin, Carriers: carriers,
-	}, b.log, b.plugins.happened)
+	host := pluginhost.New(cfg, b.log, b.plugins.happened)
 	var launched []*pluginhost.Store
 	var stores []store
 	for _, name := range b.cfg.Storage.Names() {
@@ -129,6 +127,13 @@ func (b *Broker) startPlugins(ctx context.Context, identity quorum.Identity) ([]
 		b.metrics.Replica().Begin(s.Name())
 	}
 	return stores, nil
+}
+
+// hostConfig is where plugins are found and what is known of them.
+func (b *Broker) hostConfig() pluginhost.Config {
+	return pluginhost.Config{
+		Dir: b.cfg.Plugins.Dir, Checksums: b.cfg.Plugins.Checksums, Env: b.cfg.Plugins.Environment, Builtin: b.deps.Builtin,
+	}
 }
 
 func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(model.TopicID, model.DirectoryID), node *quorum.Node, others *network) (*replica.Manager, error) {

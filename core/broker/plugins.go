@@ -27,6 +27,9 @@ type plugins struct {
 	refused func(error)
 }
 
+// transportStore stands for the transport where stores are named; no store has such a name.
+const transportStore = "(transport)"
+
 // pluginState is how one plugin is now.
 type pluginState struct {
 	pid      int // 0: no process serves
@@ -40,9 +43,12 @@ func newPlugins(log *slog.Logger, counts telemetry.Plugins) *plugins {
 
 // happened is the host's listener.
 func (p *plugins) happened(e pluginhost.Event) {
+	if e.Transport {
+		e.Store = transportStore
+	}
 	p.counts.Happened(e.Store, e.Plugin, e.Kind == pluginhost.Started, e.Kind == pluginhost.Ended)
 	p.note(e)
-	if tell := p.restarted.Load(); tell != nil && e.Kind == pluginhost.Started {
+	if tell := p.restarted.Load(); tell != nil && e.Kind == pluginhost.Started && !e.Transport {
 		(*tell)(e.Store)
 	}
 }

@@ -173,6 +173,9 @@ func carriers() []string {
 // operator says anything of it: a broker that is to stay alone needs none.
 type Transport struct {
 	Plugin string
+	// Carrier is how much of what the plugin offers is used: CarrierAuto has its connections
+	// passed to the broker.
+	Carrier Carrier
 	// Config is JSON; strings in it may hold references. See ResolveReferences.
 	Config json.RawMessage
 }
@@ -259,7 +262,7 @@ func Default() Config {
 			Default: "main",
 			Stores:  map[string]Store{"main": {Plugin: "storage-file", Carrier: CarrierAuto, Config: json.RawMessage(`{"path":"${data}/main"}`)}},
 		},
-		Transport: Transport{Plugin: transportDefault, Config: json.RawMessage(`{}`)},
+		Transport: Transport{Plugin: transportDefault, Carrier: CarrierAuto, Config: json.RawMessage(`{}`)},
 		Plugins:   Plugins{Checksums: map[string]string{}},
 		Admin:     Admin{Listen: "127.0.0.1:0"},
 		Log:       Log{Level: "info", Format: "text"},

@@ -154,6 +154,8 @@ func pluginSettings() []setting {
 			field: func(c *Config) field { return stringField[string]{&c.Transport.Plugin} }},
 		{name: "transport.config", about: "that plugin's own section",
 			field: func(c *Config) field { return rawField{&c.Transport.Config} }},
+		{name: "transport.carrier", about: "what messages go by: auto, socket or grpc; the last two leave connections to the plugin",
+			field: func(c *Config) field { return choiceField[Carrier]{&c.Transport.Carrier, carriers()} }},
 		{name: "plugins.dir", about: "where executables of plugins are; empty: built-in ones only",
 			field: func(c *Config) field { return stringField[string]{&c.Plugins.Dir} }},
 		{name: "plugins.checksums", about: "SHA-256 of a plugin's executable, by plugin",
