@@ -308,18 +308,22 @@ func (m *Machine) failed(now time.Time, in *Failed, out *Effects) {
 	}
 	r := l.route
 	r.link = nil
-	if l.phase == closing && !r.needed() { // it was given up
-		r.probe = false
-		return
+	err := in.Err
+	if l.phase == closing { // it was given up, whatever the transport made of that
+		if !r.needed() {
+			r.probe = false
+			return
+		}
+		err = transport.Errorf(transport.ErrRetry, "%s has not answered within %s", name(r.target.address()), m.cfg.DialMax)
 	}
-	event := Event{Kind: Unreached, Address: r.target.address(), Err: in.Err}
-	class := transport.Class(in.Err)
+	event := Event{Kind: Unreached, Address: r.target.address(), Err: err}
+	class := transport.Class(err)
 	if class == transport.ErrRefused { //nolint:errorlint // Class gives the value itself
 		event.Kind = Refused
 	}
 	out.add(Effect{Kind: Told, Event: event})
 	if class != transport.ErrRetry { //nolint:errorlint // as above
-		m.giveUp(r, in.Err, out)
+		m.giveUp(r, err, out)
 	}
 	m.backOff(now, r)
 	m.drive(now, r, out)

@@ -604,20 +604,23 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// A dial that takes too long is given up.
+// A dial that takes too long is given up, and what waits goes on waiting.
 func TestDialTakesTooLong(t *testing.T) {
 	s := newStory(t, nil)
-	s.step(&Locate{Node: 1, Endpoint: "n1"})
-	s.step(&Want{Node: 1, Wanted: true})
+	s.step(&Post{To: address(1), Message: []byte("one")})
 	link := s.one(Dial).Link
-	s.wait(5 * time.Second)
+	s.wait(4 * time.Second)
+	s.ask("two")
+	s.wait(time.Second)
 	if s.one(CloseLink).Link != link {
 		t.Fatal("another link was closed")
 	}
-	s.step(&Failed{Link: link, Err: transport.Errorf(transport.ErrRetry, "given up")})
-	if len(s.told(Unreached)) != 1 {
-		t.Fatal("it is not told")
+	s.step(&Failed{Link: link, Err: transport.Errorf(transport.ErrClosed, "given up")})
+	if told := s.told(Unreached); len(told) != 1 || !errors.Is(told[0].Err, transport.ErrRetry) {
+		t.Fatalf("told: %+v", told)
 	}
 	s.wait(50 * time.Millisecond)
-	s.one(Dial)
+	if all := s.written(s.dialTo(1)); len(all) != 1 || string(all[0][headerBytes:]) != "two" || len(s.answers) > 0 {
+		t.Fatalf("written: %q, and answered: %q", all, s.answers)
+	}
 }
