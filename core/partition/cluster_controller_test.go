@@ -239,7 +239,9 @@ func (p *producing) send() {
 	}
 	h.append1(p.batch, model.AcksAll, func(r Response) {
 		switch {
-		case errors.Is(r.Err, model.ErrOutOfOrderSequence) && r.Epoch == p.c.ctl.epoch: // a leader of before knows no better
+		case errors.Is(r.Err, model.ErrOutOfOrderSequence) && r.Epoch == p.c.ctl.epoch && p.offsets[p.next-1] >= p.c.deleted:
+			// A leader of before knows no better, nor does one that has refused a batch of
+			// which the records were deleted.
 			p.c.fail("producer %d, sequence %d: %w", p.id, p.next, r.Err)
 		case r.Err == nil:
 			p.offsets[p.next] = r.BaseOffset

@@ -230,6 +230,7 @@ func (m *Machine) started(now time.Time, in *TrimDone, out *Effects) {
 		m.reopen(now, out, fmt.Sprintf("trim failed: %v", causeOf(in.Fault, in.Err)))
 		return
 	}
+	m.early = nil // what was refused may be in what has gone
 	m.openAnew(out)
 }
 
