@@ -293,7 +293,7 @@ func (m *Machine) usable(in *Replicate) (int64, error) {
 		}
 		bytes, next, epoch = bytes+int64(b.Bytes), b.LastOffset+1, b.LeaderEpoch
 	}
-	if n := m.up.copies.len(); n > 0 && (n >= m.limits.InFlightBatches || m.up.bytes+bytes > m.limits.InFlightBytes) {
+	if n := m.up.copies.len(); n > 0 && len(in.Batches) > 0 && (n >= m.limits.InFlightBatches || m.up.bytes+bytes > m.limits.InFlightBytes) {
 		return 0, fmt.Errorf("%d messages of %d bytes are under way to the store", n, m.up.bytes)
 	}
 	return bytes, nil

@@ -376,6 +376,7 @@ type heldStore struct {
 	*restartable
 	hold  atomic.Bool
 	bytes atomic.Int64 // held
+	fails atomic.Int64 // so many reads
 	mu    sync.Mutex
 	held  []func()
 }
@@ -389,6 +390,13 @@ func (h *heldStore) Append(ctx context.Context, req storage.AppendRequest, done 
 		return
 	}
 	h.restartable.Append(ctx, req, done)
+}
+
+func (h *heldStore) Read(ctx context.Context, req storage.ReadRequest) (storage.ReadResult, error) {
+	if h.fails.Add(-1) >= 0 {
+		return storage.ReadResult{}, storage.Errorf(storage.ErrRetry, "not now")
+	}
+	return h.restartable.Read(ctx, req)
 }
 
 func (h *heldStore) letGo() {
@@ -408,6 +416,7 @@ func TestASlowFollowerIsLeftOutAndComesBack(t *testing.T) {
 	f := newFleet(t, 3, 1, func(c *Config) {
 		c.CopyBytes, c.TailBytes = window, 256<<10
 		c.Limits.AppendStall = time.Hour // what holds is no fault of the log
+		c.Limits.InFlightBatches, c.Limits.InFlightBytes = 4, 50<<10
 	})
 	slow := f.stores[3]
 	f.produce(1, part(0), "first")
@@ -433,7 +442,7 @@ func TestASlowFollowerIsLeftOutAndComesBack(t *testing.T) {
 }
 
 // TestManyCatchUpAtOnce: what a follower lacks of more partitions than are read for it at
-// one time, while others are at the tail.
+// one time, while others are at the tail, and reads fail.
 func TestManyCatchUpAtOnce(t *testing.T) {
 	const partitions = 12
 	f := newFleet(t, 2, partitions, func(c *Config) { c.CopyBytes, c.TailBytes, c.Limits.LagMax = 64<<10, 64<<10, 50*time.Millisecond })
@@ -446,6 +455,7 @@ func TestManyCatchUpAtOnce(t *testing.T) {
 			f.produce(1, part(p), acked[i]+strings.Repeat(" ", 5000))
 		}
 	}
+	f.stores[1].fails.Store(5)
 	f.mesh.cut(2, 1, false)
 	for p := range int32(partitions) {
 		f.eventually("all are in sync", func() bool { return len(f.isr(part(p))) == 2 })
