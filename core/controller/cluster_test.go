@@ -501,9 +501,12 @@ func (c *cluster) checkLeader(was, is *image.Image, at model.Partition, old, p *
 	case awaitsReports(old) && slices.Contains(old.LastKnownELR, p.Leader):
 		c.counts.longest++
 		kept := sharedPrefix(log, c.committed[at])
+		// Unless it has died since it said so: it is judged in its next life.
+		b, _ := is.Broker(p.Leader)
+		same := c.brokers[p.Leader].up && c.brokers[p.Leader].life == b.Incarnation[0]
 		for _, id := range old.LastKnownELR {
 			other := c.brokers[id].logs[at]
-			if compareEnds(logEnd(at, other), logEnd(at, log)) > 0 || sharedPrefix(other, c.committed[at]) > kept {
+			if same && (compareEnds(logEnd(at, other), logEnd(at, log)) > 0 || sharedPrefix(other, c.committed[at]) > kept) {
 				c.failf("%s: leader %d has %v, and %d had %v", at, p.Leader, log, id, other)
 			}
 		}
