@@ -139,7 +139,7 @@ func (p *producers) check(b *recordbatch.Info) (*producerBatch, error) {
 	}
 	s := &known.state
 	if s.n == 0 {
-		if b.ProducerEpoch == s.epoch && b.BaseSequence != s.refusedSeq {
+		if b.ProducerEpoch == s.epoch && follows(b.BaseSequence, s.refusedSeq) {
 			return nil, fmt.Errorf("producer %d: sequence %d, and %d was refused and not sent again: %w",
 				b.ProducerID, b.BaseSequence, s.refusedSeq, model.ErrOutOfOrderSequence)
 		}
@@ -207,12 +207,24 @@ func (p *producers) revert(b *recordbatch.Info, before *undo) {
 	e.state = producerState{epoch: b.ProducerEpoch, refusedSeq: b.BaseSequence, lastAppend: lastAppend}
 }
 
-// refused remembers a batch that was refused for a passing reason, when nothing
+// refused remembers the first batch that was refused for a passing reason, when nothing
 // else is known of its producer.
 func (p *producers) refused(now time.Time, b *recordbatch.Info) {
-	if _, ok := p.byID[b.ProducerID]; !ok {
-		p.insert(b.ProducerID).state = producerState{epoch: b.ProducerEpoch, refusedSeq: b.BaseSequence, lastAppend: now}
+	e, ok := p.byID[b.ProducerID]
+	switch {
+	case !ok:
+		e = p.insert(b.ProducerID)
+	case e.state.n > 0 || e.state.epoch != b.ProducerEpoch || !follows(e.state.refusedSeq, b.BaseSequence):
+		return
 	}
+	e.state = producerState{epoch: b.ProducerEpoch, refusedSeq: b.BaseSequence, lastAppend: now}
+}
+
+// follows reports whether a sequence comes after another, at a distance that can be told
+// from one before it: they wrap.
+func follows(seq, before int32) bool {
+	d := (seq - before) & math.MaxInt32
+	return d != 0 && d < 1<<30
 }
 
 // adopt takes the refusals of a table that stood in while this one was not read;
