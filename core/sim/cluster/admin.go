@@ -23,7 +23,14 @@ func (c *cluster) administer() {
 	})
 }
 
+// newTopic makes one, unless a disk was lost and nobody has noticed: it could be put there
+// alone.
 func (c *cluster) newTopic() {
+	for _, n := range c.nodes {
+		if n.wiped {
+			return
+		}
+	}
 	c.topics++
 	topic := model.NewTopic{
 		Name: fmt.Sprintf("topic%d", c.topics), Partitions: int32(1 + c.w.Rand.IntN(2)),

@@ -112,6 +112,7 @@ type cluster struct {
 	producers []*producer
 	highest   map[model.Partition]int64 // high watermarks that readers saw
 	topics    int
+	making    int    // topics that are being made
 	drawn     uint64 // directory IDs
 }
 

@@ -114,7 +114,7 @@ func (m *member) see(img *image.Image) {
 	if b, ok := img.Broker(m.n.id); ok {
 		in.Registered, in.Incarnation, in.Epoch, in.Fenced = true, b.Incarnation, b.Epoch, b.Fenced
 		if b.Incarnation == m.n.incarnation {
-			m.n.mayHaveLost = false // it was told
+			m.n.mayHaveLost, m.n.wiped = false, false // it was told
 		}
 	}
 	m.put(in)

@@ -151,9 +151,11 @@ func (n *node) command(op controller.Op, done func(controller.Answer)) {
 // makeTopic asks some node to make a topic, again and again until one has.
 func (c *cluster) makeTopic(topic model.NewTopic, made func(model.TopicID)) {
 	done := false
+	c.making++
 	has := func(id model.TopicID) {
 		if !done {
 			done = true
+			c.making--
 			c.check.TopicMade(topic.Name, id)
 			made(id)
 		}

@@ -25,6 +25,7 @@ type node struct {
 	disk        *memstore.Disk
 	directory   model.DirectoryID
 	mayHaveLost bool // the disk has lost power since the broker was registered last
+	wiped       bool // likewise, its disks
 	quorumDisk  *quorumDisk
 	faults      *world.Faults
 	clock       clock

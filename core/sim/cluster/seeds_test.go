@@ -24,8 +24,7 @@ var (
 // Floors: what a run must have met, so that a clean run is not an idle one.
 const leastAcked = 20 // records, in each seed
 
-// failuresMax is how many seeds may fail before a run ends.
-const failuresMax = 3
+var failuresFlag = flag.Int("failures", 3, "how many seeds may fail before a run ends")
 
 // TestClusterSeeds runs seeds and expects no violation. A seed that fails is printed with
 // the command that shows it. Raft draws from the one source of randomness of the process,
@@ -100,7 +99,7 @@ func joined(a, b error) error {
 func runSeeds(t *testing.T, from, n uint64) (total Report) {
 	t.Helper()
 	failed := 0
-	for seed := from; seed < from+n && failed < failuresMax; seed++ {
+	for seed := from; seed < from+n && failed < *failuresFlag; seed++ {
 		r, err := runSeed(t, seed, OptionsOf(seed))
 		if problem := judge(r, err); problem != "" {
 			failed++

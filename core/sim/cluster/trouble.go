@@ -167,13 +167,13 @@ func (n *node) left() {
 
 // wipe takes a node's disks: what was there is nowhere else only where all is in sync.
 func (c *cluster) wipe(n *node) {
-	if len(c.nodes) < 3 || !c.whole() || c.unvoted() != "" {
+	if len(c.nodes) < 3 || c.making > 0 || !c.whole() || c.unvoted() != "" {
 		return
 	}
 	c.report.Wipes++
 	c.w.Note("node %d loses its disks", n.id)
 	n.kill([]memnet.Death{memnet.Reset, memnet.Silent}[c.w.Rand.IntN(2)])
-	n.disk, n.directory, n.mayHaveLost = &memstore.Disk{}, c.newDirectory(), false
+	n.disk, n.directory, n.mayHaveLost, n.wiped = &memstore.Disk{}, c.newDirectory(), false, true
 	n.quorumDisk = &quorumDisk{n: n}
 	c.restart(n)
 }
@@ -205,7 +205,7 @@ func (c *cluster) join() {
 func (c *cluster) whole() bool {
 	ids := make([]model.NodeID, 0, len(c.nodes))
 	for _, n := range c.nodes {
-		if !n.up() || n.mayHaveLost {
+		if !n.up() || n.mayHaveLost || n.wiped {
 			return false
 		}
 		ids = append(ids, n.id)
