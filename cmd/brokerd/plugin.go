@@ -11,8 +11,6 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
-
-	"github.com/brokerd/brokerd/sdk/plugin"
 )
 
 func newPlugin(c *console) *cobra.Command {
@@ -31,7 +29,7 @@ func newPluginServe() *cobra.Command {
 		Args:    oneArg("a plugin"),
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, ok := builtinPlugins()[args[0]]
+			p, ok := builtins()[args[0]]
 			if !ok {
 				return unknownPlugin(args[0])
 			}
@@ -44,7 +42,7 @@ func newPluginServe() *cobra.Command {
 			})
 			defer small.Wait()
 			defer end()
-			return plugin.ServeStorage(p)
+			return p.serve()
 		},
 	}
 }
@@ -53,11 +51,12 @@ func unknownPlugin(name string) error {
 	return &notFoundError{fmt.Sprintf("there is no plugin %s built in; those are %s. Give --dir for others", name, strings.Join(builtinNames(), ", "))}
 }
 
-func builtinNames() []string { return slices.Sorted(maps.Keys(builtinPlugins())) }
+func builtinNames() []string { return slices.Sorted(maps.Keys(builtins())) }
 
 type listedPlugin struct {
 	Name    string `json:"name"`
-	Origin  string `json:"origin"` // built in, or a path
+	Kind    string `json:"kind,omitempty"` // of one that is built in: storage or transport
+	Origin  string `json:"origin"`         // built in, or a path
 	Version string `json:"version,omitempty"`
 	About   string `json:"about,omitempty"`
 }
@@ -76,8 +75,8 @@ func newPluginList(c *console) *cobra.Command {
 			}
 			var found []listedPlugin
 			for _, name := range builtinNames() {
-				info := builtinPlugins()[name].Info()
-				found = append(found, listedPlugin{name, "built in", info.Version, info.About})
+				info := builtins()[name].info
+				found = append(found, listedPlugin{name, info.Kind, "built in", info.Version, info.About})
 			}
 			paths, err := pluginFiles(dir)
 			if err != nil {
@@ -91,9 +90,9 @@ func newPluginList(c *console) *cobra.Command {
 			}
 			var rows [][]string
 			for _, p := range found {
-				rows = append(rows, []string{p.Name, p.Origin, p.Version, p.About})
+				rows = append(rows, []string{p.Name, p.Kind, p.Origin, p.Version, p.About})
 			}
-			return writeTable(c.out, []string{"plugin", "origin", "version", "about"}, rows)
+			return writeTable(c.out, []string{"plugin", "kind", "origin", "version", "about"}, rows)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "the directory of plugins (plugins.dir)")

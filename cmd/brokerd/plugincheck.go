@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/sdk/plugin"
 	"github.com/brokerd/brokerd/sdk/storage/storagetest"
+	"github.com/brokerd/brokerd/sdk/transport/transporttest"
 )
 
 // probeTimeout bounds what is asked of a plugin before the kit runs.
@@ -42,16 +44,21 @@ func newPluginCheck(c *console) *cobra.Command {
 		Use:   "check NAME",
 		Short: "Run the conformance kit against a plugin",
 		Long: `Starts a plugin as a broker does, asks what it is, and runs the conformance kit:
-every rule of the storage contract, each on a fresh store, with the plugin's
-process killed and started again where the rule is about that. It ends with 0
-when at least one case passed and none failed. The checksum that it prints can be
-pinned in plugins.checksums.
+every rule of the contract of its kind, each on a fresh store, or between fresh
+nodes, with the plugin's process killed and started again where the rule is about
+that. It ends with 0 when at least one case passed and none failed. The checksum
+that it prints can be pinned in plugins.checksums.
 
-The kit gives each case a place of its own: in --settings, {dir} stands for an
+The kit gives each store a place of its own: in --settings, {dir} stands for an
 empty directory and {name} for a fresh word. A plugin that has a setting "path"
-is given {"path": "{dir}/store"}.`,
+is given {"path": "{dir}/store"}.
+
+Of a transport, all nodes have the same settings, {name} but for a fresh word of each,
+and listen where nobody else does. A plugin that has the settings "listen" and "secret"
+is given {"listen": "127.0.0.1:0"} and a secret, and other nodes another one.`,
 		Example: `  brokerd plugin check storage-file
   brokerd plugin check storage-file --only append
+  brokerd plugin check transport-tcp
   brokerd plugin check storage-s3 --dir /usr/lib/brokerd/plugins --settings '{"bucket":"test","prefix":"{name}"}'`,
 		Args: oneArg("a plugin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,13 +72,13 @@ is given {"path": "{dir}/store"}.`,
 	cmd.Flags().StringVar(&k.settings, "settings", "", "the plugin's section of the configuration, as JSON")
 	cmd.Flags().StringVar(&k.only, "only", "", "only the cases whose name has this in it")
 	cmd.Flags().Uint64Var(&k.seed, "seed", 1, "what decides everything that is random")
-	cmd.Flags().BoolVar(&k.probe, "probe", false, "only ask the plugin what it is; open no store")
+	cmd.Flags().BoolVar(&k.probe, "probe", false, "only ask the plugin what it is; open nothing")
 	outputFlag(cmd, &k.format)
 	return cmd
 }
 
 func (c *console) checkPlugin(cmd *cobra.Command, name string, k checking) error {
-	_, builtin := builtinPlugins()[name]
+	_, builtin := builtins()[name]
 	if k.dir == "" && !builtin {
 		return unknownPlugin(name)
 	}
@@ -97,16 +104,40 @@ func (c *console) checkPlugin(cmd *cobra.Command, name string, k checking) error
 	if k.probe {
 		return nil
 	}
-	if k.settings == "" {
-		if !slices.ContainsFunc(info.Settings, func(s plugin.Setting) bool { return s.Name == "path" }) {
+	if k.settings != "" && !json.Valid([]byte(k.settings)) {
+		return usagef(cmd, "--settings is not JSON")
+	}
+	has := func(setting string) bool {
+		return slices.ContainsFunc(info.Settings, func(s plugin.Setting) bool { return s.Name == setting })
+	}
+	switch {
+	case info.Kind == plugin.KindTransport:
+		var outsider string
+		if k.settings == "" {
+			if !has("listen") || !has("secret") {
+				return usagef(cmd, "the plugin has no settings listen and secret: say with --settings how nodes listen where nobody else does, and believe each other, or give --probe")
+			}
+			k.settings, outsider = withSecret(), withSecret()
+		}
+		return c.runKit(cmd.Context(), name, k, "transport", func(ctx context.Context, tell func(shownCase)) ([]shownCase, error) {
+			return runTransportKit(ctx, host, name, k, outsider, tell)
+		})
+	case info.Kind != plugin.KindStorage:
+		return fmt.Errorf("plugin %s is of kind %q, which this program does not know", name, info.Kind)
+	case k.settings == "":
+		if !has("path") {
 			return usagef(cmd, "the plugin has no setting path: say with --settings where each case of the kit has a place of its own, or give --probe")
 		}
 		k.settings = `{"path":"` + pluginhost.FreshDirectory + `/store"}`
 	}
-	if !json.Valid([]byte(k.settings)) {
-		return usagef(cmd, "--settings is not JSON")
-	}
-	return c.runKit(cmd.Context(), host, name, k)
+	return c.runKit(cmd.Context(), name, k, "storage", func(ctx context.Context, tell func(shownCase)) ([]shownCase, error) {
+		return runStorageKit(ctx, host, name, k, tell)
+	})
+}
+
+// withSecret are the settings of nodes of one cluster, which nobody else knows.
+func withSecret() string {
+	return `{"listen":"127.0.0.1:0","secret":"` + rand.Text() + rand.Text() + `"}`
 }
 
 // mustPluginFiles are the executables in dir, none where it cannot be read.
@@ -144,43 +175,87 @@ type shownCase struct {
 	Message string  `json:"message,omitempty"`
 }
 
-var kitResults = map[storagetest.Status]string{
-	storagetest.Passed: "passed", storagetest.Failed: "FAILED", storagetest.NotApplicable: "not applicable",
+// How a case may have ended, as it is shown.
+const (
+	casePassed        = "passed"
+	caseFailed        = "FAILED"
+	caseNotApplicable = "not applicable"
+)
+
+// runStorageKit runs the kit of stores.
+func runStorageKit(ctx context.Context, host *pluginhost.Host, name string, k checking, tell func(shownCase)) ([]shownCase, error) {
+	word := map[storagetest.Status]string{
+		storagetest.Passed: casePassed, storagetest.Failed: caseFailed, storagetest.NotApplicable: caseNotApplicable,
+	}
+	show := func(r storagetest.Result) shownCase {
+		return shownCase{r.Name, word[r.Status], r.Duration.Seconds(), r.Message}
+	}
+	report, err := host.Check(ctx, name, []byte(k.settings), storagetest.Options{
+		Seed:   k.seed,
+		Filter: k.wants,
+		Progress: func(r storagetest.Result) {
+			if r.Status != storagetest.Running {
+				tell(show(r))
+			}
+		},
+	})
+	var all []shownCase
+	for _, r := range report.Results {
+		all = append(all, show(r))
+	}
+	return all, err
 }
 
-// runKit runs the cases, telling each as it ends, and fails if one does.
-func (c *console) runKit(ctx context.Context, host *pluginhost.Host, name string, k checking) error {
-	var writeErr error
-	opt := storagetest.Options{
-		Seed:   k.seed,
-		Filter: func(name string) bool { return strings.Contains(name, k.only) },
-		Progress: func(r storagetest.Result) {
-			if r.Status == storagetest.Running || k.format == "json" || writeErr != nil {
-				return
-			}
-			_, writeErr = fmt.Fprintf(c.out, "%-15s %6.2fs  %-28s %s\n", kitResults[r.Status], r.Duration.Seconds(), r.Name, r.Message)
-		},
+// runTransportKit runs the kit of transports.
+func runTransportKit(ctx context.Context, host *pluginhost.Host, name string, k checking, outsider string, tell func(shownCase)) ([]shownCase, error) {
+	word := map[transporttest.Status]string{
+		transporttest.Passed: casePassed, transporttest.Failed: caseFailed, transporttest.NotApplicable: caseNotApplicable,
 	}
-	report, err := host.Check(ctx, name, []byte(k.settings), opt)
+	show := func(r transporttest.Result) shownCase {
+		return shownCase{r.Name, word[r.Status], r.Duration.Seconds(), r.Message}
+	}
+	report, err := host.CheckTransport(ctx, name, []byte(k.settings), []byte(outsider), transporttest.Options{
+		Seed:     k.seed,
+		Filter:   k.wants,
+		Progress: func(r transporttest.Result) { tell(show(r)) },
+	})
+	var all []shownCase
+	for _, r := range report.Results {
+		all = append(all, show(r))
+	}
+	return all, err
+}
+
+// wants says whether a case is to be run.
+func (k checking) wants(name string) bool { return strings.Contains(name, k.only) }
+
+// runKit runs the cases of a contract, telling each as it ends, and fails if one does.
+func (c *console) runKit(ctx context.Context, name string, k checking, contract string, run func(context.Context, func(shownCase)) ([]shownCase, error)) error {
+	var writeErr error
+	all, err := run(ctx, func(r shownCase) {
+		if k.format != "json" && writeErr == nil {
+			_, writeErr = fmt.Fprintf(c.out, "%-15s %6.2fs  %-28s %s\n", r.Result, r.Seconds, r.Case, r.Message)
+		}
+	})
 	if err := errors.Join(err, writeErr, ctx.Err()); err != nil {
 		return err
 	}
+	count := make(map[string]int)
+	for i := range all {
+		count[all[i].Result]++
+		all[i].Result = strings.ToLower(all[i].Result)
+	}
 	if k.format == "json" {
-		var all []shownCase
-		for _, r := range report.Results {
-			all = append(all, shownCase{r.Name, strings.ToLower(kitResults[r.Status]), r.Duration.Seconds(), r.Message})
-		}
-		if err := writeJSON(c.out, all); err != nil {
-			return err
-		}
-	} else if _, err := fmt.Fprintf(c.out, "\n%d passed, %d failed, %d not applicable\n",
-		report.Count(storagetest.Passed), report.Count(storagetest.Failed), report.Count(storagetest.NotApplicable)); err != nil {
-		return err
+		err = writeJSON(c.out, all)
+	} else {
+		_, err = fmt.Fprintf(c.out, "\n%d passed, %d failed, %d not applicable\n", count[casePassed], count[caseFailed], count[caseNotApplicable])
 	}
 	switch {
-	case report.Count(storagetest.Failed) > 0:
-		return fmt.Errorf("%s breaks the storage contract in %d cases", name, report.Count(storagetest.Failed))
-	case !report.OK():
+	case err != nil:
+		return err
+	case count[caseFailed] > 0:
+		return fmt.Errorf("%s breaks the %s contract in %d cases", name, contract, count[caseFailed])
+	case count[casePassed] == 0:
 		return &usageError{fmt.Sprintf("no case was run: none has %q in its name", k.only)}
 	}
 	return nil

@@ -3,7 +3,10 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"sync"
+	"testing"
 
 	"pgregory.net/rapid"
 
@@ -76,7 +79,25 @@ type history struct {
 	tag   uint64
 }
 
+// outsideTests makes ready, where the kit runs outside go test, what package rapid needs of
+// package testing. A history that fails is told there, and not kept in a file.
+var outsideTests = sync.OnceValue(func() error {
+	if testing.Testing() {
+		return nil
+	}
+	testing.Init()
+	if !flag.Parsed() {
+		if err := flag.CommandLine.Parse(nil); err != nil {
+			return err
+		}
+	}
+	return flag.Set("rapid.nofailfile", "true")
+})
+
 func histories(e *env) {
+	if err := outsideTests(); err != nil {
+		panic(lacking("histories cannot be drawn here: " + err.Error()))
+	}
 	a, b := e.node(1), e.node(2)
 	record := &recorder{e: e}
 	status, why := caught(func() {

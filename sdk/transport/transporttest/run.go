@@ -34,6 +34,8 @@ type Options struct {
 	Patience time.Duration
 	// CaseTimeout bounds one case. Zero means 2 minutes.
 	CaseTimeout time.Duration
+	// Progress is told of each case when it has ended. It may be nil.
+	Progress func(Result)
 }
 
 const (
@@ -161,12 +163,20 @@ func check(ctx context.Context, target Target, opt Options, around func(Case, fu
 	report := Report{Target: target.Name, Seed: opt.Seed}
 	has, err := capabilities(ctx, target)
 	if err != nil {
-		report.Results = []Result{{Name: openName, About: "a transport opens", Status: Failed, Message: err.Error()}}
+		result := Result{Name: openName, About: "a transport opens", Status: Failed, Message: err.Error()}
+		if opt.Progress != nil {
+			opt.Progress(result)
+		}
+		report.Results = []Result{result}
 		return report
 	}
 	for _, c := range Cases() {
 		if opt.Filter == nil || opt.Filter(c.Name) {
-			report.Results = append(report.Results, around(c, func() Result { return c.runOn(ctx, target, has, opt) }))
+			result := around(c, func() Result { return c.runOn(ctx, target, has, opt) })
+			report.Results = append(report.Results, result)
+			if opt.Progress != nil {
+				opt.Progress(result)
+			}
 		}
 	}
 	return report
