@@ -2,7 +2,9 @@ package quorum
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -45,6 +47,8 @@ type Finder struct {
 	log  *slog.Logger
 	loop *loop.Loop[Found]
 
+	// self tells this Finder from another with the same node ID.
+	self    Identity
 	verdict Verdict
 	err     error
 	done    bool
@@ -72,6 +76,14 @@ func NewFinder(cfg Config, deps Deps) (*Finder, error) {
 	f := &Finder{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
+	}
+	f.self.NodeID = f.cfg.NodeID
+	random := deps.Rand
+	if random == nil {
+		random = rand.Reader
+	}
+	if _, err := io.ReadFull(random, f.self.DirectoryID[:]); err != nil {
+		return nil, fmt.Errorf("draw a name: %w", err)
 	}
 	clock := deps.Clock
 	if clock == nil {
@@ -101,6 +113,9 @@ func (f *Finder) Loop() *loop.Loop[Found] { return f.loop }
 // turns.
 func (f *Finder) Verdict() (Verdict, bool) { return f.verdict, f.done && f.err == nil }
 
+// Ended says whether the search is over, and why nothing can be found.
+func (f *Finder) Ended() (bool, error) { return f.done, f.err }
+
 // Question answers another node's question: there is no cluster here. It may be called
 // concurrently, and calls reply before it returns.
 func (f *Finder) Question(b []byte, reply func(answer []byte)) {
@@ -109,7 +124,7 @@ func (f *Finder) Question(b []byte, reply func(answer []byte)) {
 	case err != nil:
 		reply(doneAnswer(0, controller.Answer{Err: fmt.Errorf("%w: %w", err, model.ErrInvalidRequest)}))
 	case kind == kindWho:
-		reply(appendCluster("", f.cfg.Bootstrap, f.cfg.NodeID))
+		reply(appendCluster(f.self, f.cfg.Bootstrap))
 	default:
 		reply(notLeader(Address{}))
 	}
@@ -163,14 +178,18 @@ func (f *Finder) take(in Found) {
 	switch {
 	case err != nil || a.status != statusCluster:
 		f.silent = append(f.silent, in.seed)
-	case a.cluster == "" && a.founding && a.node < f.cfg.NodeID:
+	case a.of == f.self: // this node, by another name
+	case a.of.NodeID == f.self.NodeID && a.of.ClusterID == "":
+		f.err = fmt.Errorf("node ID %d is also that of the seed %s: each node needs its own: %w", f.self.NodeID, in.seed, ErrForeign)
+		f.done = true
+	case a.of.ClusterID == "" && a.founding && a.of.NodeID < f.self.NodeID:
 		f.silent = append(f.silent, in.seed) // it creates one
-	case a.cluster == "":
-	case f.cfg.ClusterID != "" && a.cluster != f.cfg.ClusterID:
-		f.err = fmt.Errorf("the seed %s belongs to cluster %s and not to cluster %s: correct cluster.id or the seeds: %w", in.seed, a.cluster, f.cfg.ClusterID, ErrForeign)
+	case a.of.ClusterID == "":
+	case f.cfg.ClusterID != "" && a.of.ClusterID != f.cfg.ClusterID:
+		f.err = fmt.Errorf("the seed %s belongs to cluster %s and not to cluster %s: correct cluster.id or the seeds: %w", in.seed, a.of.ClusterID, f.cfg.ClusterID, ErrForeign)
 		f.done = true
 	default:
-		f.verdict.Join, f.verdict.Seed, f.done = a.cluster, in.seed, true
+		f.verdict.Join, f.verdict.Seed, f.done = a.of.ClusterID, in.seed, true
 	}
 }
 

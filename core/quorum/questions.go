@@ -28,7 +28,8 @@ import (
 //	done       offset uvarint, an answer as core/controller/command writes it
 //	notLeader  endpoint text and node uvarint of who leads; "" if that is not known
 //	foreign    cluster text
-//	cluster    cluster text, "" for none; founding byte: it is to create one; node uvarint
+//	cluster    cluster text, "" for none; founding byte: it is to create one; node uvarint;
+//	           16 bytes that tell who looks for a cluster from another of the same node ID
 //	removed    nothing
 //	quorum     a model.QuorumStatus in JSON
 type status byte
@@ -74,7 +75,7 @@ func (n *Node) Question(b []byte, reply func(answer []byte)) {
 		reply(doneAnswer(0, controller.Answer{Err: fmt.Errorf("%w: %w", err, model.ErrInvalidRequest)}))
 		return
 	case kind == kindWho:
-		reply(appendCluster(n.identity.ClusterID, false, n.identity.NodeID))
+		reply(appendCluster(n.identity, false))
 		reply = func([]byte) {} // and the loop hears where the other is
 	}
 	q := &question{kind: kind, from: from, body: body}
@@ -147,9 +148,10 @@ func notLeader(leader Address) []byte {
 	return binary.AppendUvarint(b, uint64(max(leader.Node, 0)))
 }
 
-func appendCluster(id model.ClusterID, founding bool, node model.NodeID) []byte {
-	b := append(appendText([]byte{wireVersion, byte(statusCluster)}, string(id)), bit(founding))
-	return binary.AppendUvarint(b, uint64(node))
+func appendCluster(id Identity, founding bool) []byte {
+	b := append(appendText([]byte{wireVersion, byte(statusCluster)}, string(id.ClusterID)), bit(founding))
+	b = binary.AppendUvarint(b, uint64(id.NodeID))
+	return append(b, id.DirectoryID[:]...)
 }
 
 // answer is another node's answer, as far as it could be read.
@@ -159,9 +161,9 @@ type answer struct {
 	answer   controller.Answer
 	leader   Address
 	quorum   model.QuorumStatus
-	cluster  model.ClusterID
+	cluster  model.ClusterID // of foreign
+	of       Identity        // of cluster
 	founding bool
-	node     model.NodeID
 }
 
 func decodeAnswer(b []byte) (answer, error) {
@@ -182,7 +184,8 @@ func decodeAnswer(b []byte) (answer, error) {
 	case statusForeign:
 		a.cluster = model.ClusterID(r.text())
 	case statusCluster:
-		a.cluster, a.founding, a.node = model.ClusterID(r.text()), r.byte() == 1, r.node()
+		a.of.ClusterID, a.founding = model.ClusterID(r.text()), r.byte() == 1
+		a.of.NodeID, a.of.DirectoryID = r.node(), r.directory()
 	case statusRemoved:
 	case statusQuorum:
 		if err := json.Unmarshal(r.in, &a.quorum); err != nil {

@@ -142,10 +142,12 @@ func TestSecondNodeOfOneID(t *testing.T) {
 			c.NodeID, c.Bootstrap = 2, false
 		}
 	})
-	for _, s := range w.sites {
+	w.sites[3].hidden = true
+	for _, s := range w.sites[:3] {
 		s.start()
 	}
-	w.sites[3].paused = w.now.Add(2 * time.Second)
+	w.until(5*time.Second, func() bool { return w.voters() == 3 })
+	w.sites[3].start()
 	w.run(10 * time.Second)
 	members := 0
 	for m := range w.leader().node.Image().Members() {
@@ -274,6 +276,56 @@ func TestTwoFounders(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Two nodes of one ID create nothing, neither two clusters nor one, and say why.
+func TestTwoFoundersOfOneID(t *testing.T) {
+	w := newWorld(t, 1, 3, func(c *Config) {
+		c.Bootstrap = true
+		if c.NodeID == 2 {
+			c.NodeID = 1
+		}
+	})
+	for _, s := range w.sites[:2] {
+		s.start()
+	}
+	one, two := w.sites[0].finder, w.sites[1].finder
+	w.run(10 * time.Second)
+	if w.sites[0].node != nil || w.sites[1].node != nil {
+		w.failf("a cluster was created")
+	}
+	ended, err := one.Ended()
+	endedToo, errToo := two.Ended()
+	if !ended || !endedToo || !errors.Is(err, ErrForeign) || !errors.Is(errToo, ErrForeign) {
+		w.failf("they ended with %v and %v", err, errToo)
+	}
+}
+
+// A node that is to be of one cluster does not join another.
+func TestSeedOfAnotherCluster(t *testing.T) {
+	w := newWorld(t, 1, 2, func(c *Config) {
+		if c.NodeID == 2 {
+			c.ClusterID = "another"
+		}
+	})
+	w.sites[0].start()
+	w.sites[1].start()
+	f := w.sites[1].finder
+	w.run(3 * time.Second)
+	if ended, err := f.Ended(); !ended || !errors.Is(err, ErrForeign) || w.sites[1].node != nil {
+		w.failf("the search ended %v: %v", ended, err)
+	}
+}
+
+// A clock that is set back stops nothing.
+func TestClockSetBack(t *testing.T) {
+	w := grown(t, 1, 3, 3, nil)
+	w.now = w.now.Add(-time.Hour)
+	w.run(5 * time.Second)
+	if w.leader() == nil {
+		w.failf("nobody leads")
+	}
+	w.settle(3)
 }
 
 // A member of another cluster is refused by every door, and what it sends changes nothing.

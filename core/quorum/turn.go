@@ -83,6 +83,9 @@ func (n *Node) turn(burst []Input) error {
 	if n.ended {
 		return nil
 	}
+	if latest := n.now.Add(n.cfg.Tick); n.nextTick.After(latest) {
+		n.nextTick = latest // the clock was set back
+	}
 	if !n.now.Before(n.nextTick) {
 		n.nextTick = n.now.Add(n.cfg.Tick) // a pause is one tick
 		n.tick()

@@ -147,6 +147,7 @@ type site struct {
 	checked  uint64    // applied entries that were looked at
 	led      bool
 	wiped    []model.DirectoryID // what it was before
+	hidden   bool                // it is nobody's seed
 }
 
 // world is a cluster under a seed: its time, its network, and what was seen of it.
@@ -215,7 +216,9 @@ func (s *site) start() {
 	s.life++
 	s.cfg.Seeds = nil
 	for _, o := range s.w.sites { // whoever moves a node tells the next one that starts
-		s.cfg.Seeds = append(s.cfg.Seeds, o.endpoint)
+		if !o.hidden {
+			s.cfg.Seeds = append(s.cfg.Seeds, o.endpoint)
+		}
 	}
 	s.node, s.finder, s.checked, s.led, s.paused = nil, nil, 0, false, time.Time{}
 	if s.disk.stored == nil {
