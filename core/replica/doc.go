@@ -15,6 +15,21 @@
 // it does not know to be deleted: logs that the metadata does not name are
 // left alone and reported.
 //
+// # Replication
+//
+// A broker that follows dials the one that leads (Streams), says hello, and subscribes by
+// partition. All that is said on a stream is core/replica/streamwire's. Messages are read,
+// and batches checked by CRC, on the goroutine on which they arrive; what they have for the
+// machines of one shard comes to it as one input. A shard sends at the end of its turn: as
+// follower one message for each leader, with subscriptions, acknowledgements and credit; as
+// leader the answers, and then batches of one partition after the other, from the tail in
+// memory or else as they are read from the store, until the follower's credit is used up.
+// Nobody is woken for one record, and nothing is copied for the network.
+//
+// A follower lends its leaders Config.CopyBytes, each the same part. A message with batches
+// counts until the store has let go of all of them. No broker sends more than is lent, but for
+// one message that is larger, when nothing else of its stream is under way.
+//
 // # Order and ownership
 //
 // Appends of one partition reach the store in the order in which
@@ -36,7 +51,14 @@
 //     open, and what it says of the others is one line for each store.
 //   - At most Config.AppendBytes of unanswered appends are held; past that,
 //     Append waits.
+//   - What a leader has acknowledged with acks=all is in the log of every follower that is
+//     in sync, at its offset (TestNothingAcknowledgedIsLost).
+//   - Credit is never exceeded, and a peer that exceeds it, or says what cannot be read,
+//     loses its stream and nothing else (TestASlowFollowerIsLeftOutAndComesBack,
+//     TestWhatEndsAStream, FuzzMessages).
+//   - A batch that is damaged on its way is its partition's trouble alone
+//     (TestADamagedBatchIsNotCopied).
 //
-// They are tested in this package against memstore, with the store killed under
+// They are tested in this package against memstore, with stores killed and links cut under
 // load, and by the simulator.
 package replica

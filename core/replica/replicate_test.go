@@ -441,6 +441,38 @@ func TestASlowFollowerIsLeftOutAndComesBack(t *testing.T) {
 	f.holds(part(0), acked)
 }
 
+// TestAFollowerForWhichTheLogIsTrimmedStartsAnew: what it was to get next goes while it is
+// slow.
+func TestAFollowerForWhichTheLogIsTrimmedStartsAnew(t *testing.T) {
+	f := newFleet(t, 2, 1, func(c *Config) {
+		c.CopyBytes, c.TailBytes = 16<<10, 32<<10
+		c.Limits.LagMax, c.Limits.AppendStall = 50*time.Millisecond, time.Hour
+	})
+	f.produce(1, part(0), "first")
+	f.stores[2].hold.Store(true)
+	for range 40 {
+		f.produce(1, part(0), strings.Repeat("x", 5000))
+	}
+	f.eventually("it is left out", func() bool { return len(f.isr(part(0))) == 1 })
+	if a := f.brokers[1].Trim(t.Context(), []model.TrimQuery{{Partition: part(0), Offset: 30}})[0]; a.Err != nil || a.LowWatermark != 30 {
+		t.Fatalf("trim: %+v", a)
+	}
+	f.stores[2].letGo()
+	f.eventually("it is back", func() bool { return len(f.isr(part(0))) == 2 })
+	want := f.brokers[1].valuesFrom(part(0), 30)
+	f.elect(part(0), 2)
+	f.eventually("it leads", func() bool {
+		got := f.brokers[2].fetchOne(part(0), 30, 0)
+		return got.Err == nil && got.HighWatermark == 41
+	})
+	if got := f.brokers[2].valuesFrom(part(0), 30); !slices.Equal(got, want) || len(got) != 11 {
+		t.Errorf("%d values, want %d", len(got), len(want))
+	}
+	if got := f.brokers[2].fetchOne(part(0), 29, 0); !errors.Is(got.Err, model.ErrOffsetOutOfRange) {
+		t.Errorf("offset 29 is there: %v", got.Err)
+	}
+}
+
 // TestManyCatchUpAtOnce: what a follower lacks of more partitions than are read for it at
 // one time, while others are at the tail, and reads fail.
 func TestManyCatchUpAtOnce(t *testing.T) {
