@@ -342,6 +342,7 @@ func (b *Broker) quorumConfig() quorum.Config {
 		ReplicationFactorTarget: b.cfg.Topics.ReplicationFactor,
 		MinISRTarget:            b.cfg.Topics.MinISR(),
 		Controller:              b.controllerConfig(),
+		Endpoint:                b.endpoint,
 		Seeds:                   b.cfg.Cluster.Seeds,
 		VotersTarget:            b.cfg.Cluster.Voters,
 	}

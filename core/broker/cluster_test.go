@@ -216,6 +216,12 @@ func TestWipedFirstNodeJoins(t *testing.T) {
 	m.start(2, false, 1)
 	m.start(3, false, 1)
 	m.waitVoters(1, 2, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := kadm.NewClient(m.client()).CreateTopic(ctx, 1, -1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	m.waitISR("orders", 3)
 	m.stop(1)
 	m.dirs[1] = ""
 	wiped := m.start(1, true, 2, 3).now.Load().quorum.Identity()
@@ -223,6 +229,7 @@ func TestWipedFirstNodeJoins(t *testing.T) {
 		t.Errorf("identity %v became %v", id, wiped)
 	}
 	m.waitVoters(1, 2, 3)
+	m.waitISR("orders", 3)
 }
 
 // Nodes that name each other, and start together, create one cluster.

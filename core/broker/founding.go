@@ -40,7 +40,7 @@ func (b *Broker) propose(ctx context.Context) (*founding, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // opening it says what is wrong
 	}
-	if len(b.cfg.Cluster.Seeds) > 0 {
+	if b.cfg.Transport.Used() { // also without seeds: a transport that cannot be opened creates nothing
 		if f.verdict, err = b.find(ctx); err != nil {
 			return nil, err
 		}

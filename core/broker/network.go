@@ -145,7 +145,8 @@ func (b *Broker) openTransport(ctx context.Context, tc transport.Config) (transp
 	return h, nil
 }
 
-// find asks the seeds whether there is a cluster. It returns when there is a verdict.
+// find asks the seeds whether there is a cluster. It returns when there is a verdict, which
+// without other seeds is at once.
 func (b *Broker) find(ctx context.Context) (verdict quorum.Verdict, err error) {
 	b.progress(func(a *assembly) { a.waiting = "a seed that knows the cluster" })
 	n, err := b.openNetwork(ctx, transport.Identity{NodeID: b.cfg.NodeID}, nil)
@@ -153,9 +154,7 @@ func (b *Broker) find(ctx context.Context) (verdict quorum.Verdict, err error) {
 		return verdict, err
 	}
 	defer func() { err = errors.Join(err, n.transport.Close()) }()
-	cfg := b.quorumConfig()
-	cfg.Endpoint = b.endpoint
-	finder, err := quorum.NewFinder(cfg, quorum.Deps{Logger: b.log, Peers: n.links})
+	finder, err := quorum.NewFinder(b.quorumConfig(), quorum.Deps{Logger: b.log, Peers: n.links})
 	if err != nil {
 		return verdict, err
 	}
