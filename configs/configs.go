@@ -1,6 +1,6 @@
 package configs
 
-import _ "embed"
+import "embed"
 
 // Dev is dev.yaml: every setting with its default, commented.
 //
@@ -11,3 +11,8 @@ var Dev []byte
 //
 //go:embed server.yaml
 var Server []byte
+
+// ThreeNodes is three-nodes/broker1.yaml to broker3.yaml: three brokers that are one cluster.
+//
+//go:embed three-nodes/*.yaml
+var ThreeNodes embed.FS

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,31 @@ func TestServerLoads(t *testing.T) {
 	}
 	if got := l.ReachWarnings("broker1"); len(got) > 0 {
 		t.Errorf("warnings: %q", got)
+	}
+}
+
+func TestThreeNodesLoad(t *testing.T) {
+	files, err := configs.ThreeNodes.ReadDir("three-nodes")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for i, f := range files {
+		content, err := configs.ThreeNodes.ReadFile("three-nodes/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := Load(Sources{File: f.Name(), Content: content})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := fmt.Sprintf("broker%d.example.com", i+1)
+		if int(l.NodeID) != i+1 || l.Advertised[0].Host != host || len(l.Cluster.Seeds) != 3 || l.Cluster.Seeds[i] != host+":9190" ||
+			!l.Transport.Used() || !strings.Contains(string(l.Transport.Config), host) || len(l.Warnings) > 0 {
+			t.Errorf("%s: %+v, %q", f.Name(), l.Config, l.Warnings)
+		}
+		if got := l.ReachWarnings("broker1"); len(got) > 0 {
+			t.Errorf("warnings: %q", got)
+		}
 	}
 }
 
