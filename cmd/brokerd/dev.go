@@ -26,11 +26,16 @@ func newDev(c *console) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a broker on this machine, to try things out",
+		Short: "Run a broker on this machine, or several, to try things out",
 		Long: `Runs one broker that listens on this machine only and keeps everything below one
 directory. It tells when it is ready, and what to try. Ctrl-C stops it; started
-again, it goes on where it was. To begin anew, remove the directory.`,
+again, it goes on where it was. To begin anew, remove the directory.
+
+With --brokers it runs several, each a process of its own, that are one cluster.
+From another terminal, and with the same --data, the commands below kill, pause and
+restart them.`,
 		Example: `  brokerd dev
+  brokerd dev --brokers 3
   brokerd dev --port 19092 --data /tmp/brokerd
   brokerd dev --flush interval --set log.level=debug`,
 		Args: noArgs,
@@ -80,8 +85,7 @@ again, it goes on where it was. To begin anew, remove the directory.`,
 	f.StringVar(&flush, "flush", string(config.FlushReplicated), "what an acknowledgement waits for: replicated, always or interval")
 	f.IntVar(&adminPort, "admin-port", 0, "port of metrics, health and status; 0: one that is free")
 	f.StringArrayVar(&opts.set, "set", nil, "any other setting, as name=value (repeatable)")
-	f.IntVar(&brokers, "brokers", 0, "how many brokers, each a process of its own, with ports from --port on")
-	f.Lookup("brokers").Hidden = true
+	f.IntVar(&brokers, "brokers", 0, "how many brokers, each a process of its own, with ports from --port on; 0: as many as there are in the directory, or one")
 	cmd.AddCommand(newDevServe(c), newDevStatus(c),
 		newDevAsk(c, processes.Kill, "Kill one of several brokers", "Ends the process of a broker at once, as kill -9 does."),
 		newDevAsk(c, processes.Pause, "Pause one of several brokers", "Stops the process of a broker where it is (SIGSTOP), as a machine that hangs does."),

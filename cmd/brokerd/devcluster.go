@@ -292,7 +292,6 @@ func newDevAsk(c *console, do, short, long string) *cobra.Command {
 		Long:    long,
 		Example: fmt.Sprintf("  brokerd dev %s 2", do),
 		Args:    oneArg("a broker by its number"),
-		Hidden:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(strings.TrimPrefix(args[0], "broker-"))
 			if err != nil || n < 1 {
@@ -316,7 +315,6 @@ func newDevStatus(c *console) *cobra.Command {
 		Short:   "Show the brokers that `brokerd dev` runs",
 		Example: "  brokerd dev status\n  brokerd dev status --data /tmp/brokerd -o json",
 		Args:    noArgs,
-		Hidden:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(cmd, format); err != nil {
 				return err

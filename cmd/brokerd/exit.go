@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/brokerd/brokerd/cmd/brokerd/internal/processes"
 	"github.com/brokerd/brokerd/core/broker"
 	"github.com/brokerd/brokerd/core/quorum"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // The exit codes, for scripts.
@@ -92,6 +94,7 @@ func exitCode(err error) int {
 		notFound    *notFoundError
 		kafka       *kerr.Error
 		network     *net.OpError
+		ended       *processes.EndedError
 	)
 	switch {
 	case err == nil:
@@ -107,8 +110,11 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, quorum.ErrForeign), errors.Is(err, quorum.ErrNoCluster):
 		return exitUsage
-	case errors.Is(err, broker.ErrLocked), errors.Is(err, quorum.ErrInUse), errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, broker.ErrLocked), errors.Is(err, quorum.ErrInUse), errors.Is(err, syscall.EADDRINUSE),
+		errors.Is(err, broker.ErrTransport) && errors.Is(err, transport.ErrRetry):
 		return exitInUse
+	case errors.As(err, &ended) && ended.Code > 0:
+		return ended.Code
 	case errors.As(err, &kafka):
 		return exitRefused
 	case errors.Is(err, context.Canceled):

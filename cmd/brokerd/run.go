@@ -16,6 +16,7 @@ import (
 	"github.com/brokerd/brokerd/core/pluginhost"
 	"github.com/brokerd/brokerd/core/telemetry"
 	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/transport"
 )
 
 // override sets a value over file and environment.
@@ -42,7 +43,7 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 	if err := checkData(loaded); err != nil {
 		return startError(&configError{fmt.Errorf("data: %w", err)})
 	}
-	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments(), Transports: builtinTransports()})
+	b, err := broker.New(loaded, broker.Deps{Logger: log, Version: version(), Builtin: builtinArguments()})
 	if err != nil {
 		return err
 	}
@@ -77,6 +78,10 @@ func startError(err error) error {
 	switch {
 	case errors.Is(err, pluginhost.ErrNotFound), errors.Is(err, storage.ErrInvalid): // a store's plugin, or its settings
 		return &configError{err}
+	case errors.Is(err, broker.ErrTransport) && errors.Is(err, transport.ErrInvalid):
+		return &configError{err}
+	case errors.Is(err, broker.ErrTransport) && errors.Is(err, transport.ErrRetry):
+		return fmt.Errorf("%w: where another program has that port, maybe another brokerd, stop it, or choose a port in `transport.config`", err)
 	case errors.Is(err, syscall.EADDRINUSE) && errors.Is(err, admin.ErrListen):
 		return fmt.Errorf("%w: another program has that port, maybe another brokerd; stop it, or choose a port with --admin-port (dev) or `admin.listen`", err)
 	case errors.Is(err, syscall.EADDRINUSE):

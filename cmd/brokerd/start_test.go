@@ -129,6 +129,9 @@ func TestFirstStartMistakes(t *testing.T) {
 		{"--set storage.stores={main:{plugin:storage-file,config:{pth:/p}}}", exitUsage, "pth"},
 		{"--set data=/proc/zz", exitUsage, "data: /proc/zz cannot be made or used: /proc "},
 		{"--set cluster.bootstrap=false", exitUsage, "cluster.bootstrap"},
+		{"--set cluster.seeds=127.0.0.1:1", exitUsage, "transport.config does not say where this one listens"},
+		{"--set transport.config={listen:\"127.0.0.1:0\"}", exitUsage, "nothing says how peers prove who they are"},
+		{"--set transport.config={listen:\"127.0.0.1:" + port + "\",security:plaintext} --set cluster.seeds=127.0.0.1:1", exitInUse, "choose a port in `transport.config`"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			dir := t.TempDir()
