@@ -31,7 +31,9 @@ func (d *decision) alterISR(op AlterISR) Answer {
 			continue
 		}
 		e := d.edit(t, c.Partition.Index)
-		e.settled = true
+		// Also where nothing changes: by the next partition epoch what the leader asked before,
+		// and never heard of, can not be committed any more.
+		e.settled, e.raise = true, true
 		e.next.ISR = inAssignmentOrder(p.Replicas, c.ISR)
 		if r := e.finish(); r != nil {
 			records = append(records, r)
@@ -91,7 +93,10 @@ func (d *decision) checkISR(from model.NodeID, c model.ISRChange) (*image.Partit
 		return refuse(model.ErrInvalidRequest, "the leader %d is not in the ISR that it asks for", p.Leader)
 	}
 	for _, m := range c.ISR {
-		if b, ok := d.img.Broker(m.Node); !ok || b.Epoch != m.Epoch || !d.eligible(p, m.Node) {
+		// One that is in sync, and that its leader has not heard from, has begun no other life
+		// under this partition epoch.
+		unheard := m.Epoch == model.NoBrokerEpoch && slices.Contains(p.ISR, m.Node)
+		if b, ok := d.img.Broker(m.Node); !ok || b.Epoch != m.Epoch && !unheard || !d.eligible(p, m.Node) {
 			return refuse(model.ErrIneligibleReplica, "broker %d may not be in sync: it is fenced, shutting down, or in another life than %d", m.Node, m.Epoch)
 		}
 	}
