@@ -53,9 +53,10 @@ The kit gives each store a place of its own: in --settings, {dir} stands for an
 empty directory and {name} for a fresh word. A plugin that has a setting "path"
 is given {"path": "{dir}/store"}.
 
-Of a transport, all nodes have the same settings, {name} but for a fresh word of each,
-and listen where nobody else does. A plugin that has the settings "listen" and "secret"
-is given {"listen": "127.0.0.1:0"} and a secret, and other nodes another one.`,
+Of a transport, all nodes have the same settings, {name} but for a fresh word of
+each, and listen where nobody else does. A plugin that has the settings "listen"
+and "secret" is given {"listen": "127.0.0.1:0"} and a secret, and other nodes
+another one.`,
 		Example: `  brokerd plugin check storage-file
   brokerd plugin check storage-file --only append
   brokerd plugin check transport-tcp
