@@ -34,6 +34,15 @@
 // grant and asks for one when it has been appended to some times; what does not fit a
 // grant is appended without.
 //
+// # Transports
+//
+// A plugin of kind transport is served by ServeTransport and used by OpenTransport, over the
+// same lanes, with units of their own (sdk/proto/transport/v1). Where it gives connections
+// (streams.Provider) and the socket is there, their descriptors are passed: the links are the
+// host's, which runs them with package streams, and outlive the process. Otherwise the plugin
+// runs the links, and their messages are units: small ones by a window for each direction of a
+// link, large ones one at a time. Neither side's reader ever waits for a link.
+//
 // # Locks
 //
 // What is known of one handle is guarded by its hostLog.mu, which is also the turn to
@@ -64,6 +73,12 @@
 //   - Each batch that was appended or read is counted once, by the way that it went, and
 //     each grant's end by its reason, over all processes of a store. (traffic_test.go)
 //   - The class of an error is the same on both sides. (convert_test.go)
+//   - What a transport promises holds over each carrier, in one process and in two.
+//     (plugintest, plugins/transport-tcp)
+//   - A plugin keeps no copy of a connection that it has passed, and what nobody waits for any
+//     more is closed. (plugins/transport-tcp)
+//   - Units of a transport that make no sense end the lane, and never cause a panic, nor memory
+//     of a size that they claim. (transportunit_test.go)
 //   - Frames are, byte for byte, what protobuf makes of the message Frame.
 //     (codec_test.go)
 //   - A process that was launched does not outlive its launcher by more than
