@@ -142,6 +142,7 @@ func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(mo
 	cfg.AppendBytes = b.cfg.Memory / memoryParts * memoryAppends
 	cfg.TailBytes = b.cfg.Memory / memoryParts * memoryTails
 	cfg.FetchBytes = b.fetchBytesMax()
+	cfg.Limits.LagMax = b.cfg.Replicas.LagMax
 	settings := replica.DefaultBroker()
 	settings.Static = b.cfg.TopicDefaults()
 	settings.Flush = map[config.FlushPolicy]partition.FlushPolicy{
@@ -192,7 +193,7 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager, groups *
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	handler := api.New(edge, api.Deps{
-		Partitions: manager, Controller: b.commands(node), Metadata: node, Quorum: node, Groups: groups, Authorizer: security.AllowAll{},
+		Partitions: manager, Controller: b.commands(node), Metadata: node, Operations: node, Quorum: node, Groups: groups, Authorizer: security.AllowAll{},
 		Events: b.metrics.API(), Logger: b.log, Now: time.Now,
 	})
 	cfg := server.DefaultConfig()

@@ -154,3 +154,69 @@ func TestTwoOfThreeServe(t *testing.T) {
 		b.partition0(topic, 3)
 	}
 }
+
+// TestAllAreKilled kills all brokers of a cluster at once, under load, and starts them again.
+// Nothing acknowledged is lost.
+func TestAllAreKilled(t *testing.T) {
+	const topic, brokers = "together", 3
+	b := startBrokers(t, brokers)
+	createTopic(t, b.addr(), topic, 1)
+	b.partition0(topic, brokers)
+	l := newLedger()
+	stop := franzLoad(t, b.addr(), topic, l)
+	ctx := testContext(t, time.Duration(kills())*30*time.Second+time.Minute)
+	for range kills() {
+		waitAcked(ctx, t, b, l, 50+rand.IntN(500))
+		l.killing()
+		b.kill() // who runs them, and so all
+		waitUnheld(t, b)
+		began := time.Now()
+		b.launch()
+		waitAcked(ctx, t, b, l, l.inFlight()+1)
+		t.Logf("acknowledges again after %s", time.Since(began).Round(time.Millisecond))
+		b.partition0(topic, brokers)
+	}
+	stop()
+	verify(t, b, topic, l)
+}
+
+// TestGroupMoves: a group goes on from what it has committed, whichever broker dies.
+func TestGroupMoves(t *testing.T) {
+	const topic, brokers, each = "work", 3, 100
+	b := startBrokers(t, brokers)
+	createTopic(t, b.addr(), topic, 1)
+	b.partition0(topic, brokers)
+	ctx := testContext(t, 2*time.Minute)
+	producer := newClient(t, b.addr(), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	member := func() *kgo.Client {
+		return newClient(t, b.addr(), kgo.ConsumerGroup("workers"), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxPartitionBytes(64<<10))
+	}
+	c, next := member(), int64(0)
+	for n := int32(1); n <= brokers; n++ {
+		if err := producer.ProduceSync(ctx, numbered(each)...).FirstErr(); err != nil {
+			t.Fatalf("produce: %v\n%s", err, b.tail())
+		}
+		b.partition0("__consumer_offsets", brokers)
+		b.partition0(topic, brokers)
+		b.dev("kill", n)
+		for until := next + each; next < until; {
+			fetches := c.PollFetches(ctx)
+			if err := fetches.Err0(); err != nil {
+				t.Fatalf("without broker %d: %v\n%s", n, err, b.tail())
+			}
+			fetches.EachRecord(func(r *kgo.Record) {
+				if r.Offset != next {
+					t.Errorf("without broker %d, record %d comes where %d was next", n, r.Offset, next)
+				}
+				next = r.Offset + 1
+			})
+		}
+		if err := eventually(ctx, func() error { return c.CommitUncommittedOffsets(ctx) }); err != nil {
+			t.Fatalf("commit without broker %d: %v\n%s", n, err, b.tail())
+		}
+		c.Close()
+		c = member() // another one goes on from there
+		b.dev("restart", n)
+	}
+}
