@@ -63,7 +63,9 @@ func (m *Manager) Apply(img *image.Image) {
 	defaults := img.BrokerDefaults(m.cfg.NodeID, nil)
 	same := !first && maps.Equal(defaults, m.defaults)
 	m.defaults = defaults
-	m.reviewLinks(img, old)
+	if m.reviewLinks(img, old) {
+		same = false // leaders are to name themselves by the new registration
+	}
 	for t := range img.Topics() {
 		inputs = m.applyTopic(img, t, same, now, inputs)
 	}
@@ -122,7 +124,8 @@ func (m *Manager) dropGone(img *image.Image, t *image.Topic, now map[model.Parti
 func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool, now map[model.Partition]*replica, inputs []Input) []Input {
 	own := img.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name})
 	seen, known := m.topics[t.ID]
-	if known && sameDefaults && seen.topic == t && maps.Equal(seen.own, own) {
+	same := known && sameDefaults && maps.Equal(seen.own, own)
+	if same && seen.topic == t {
 		return inputs
 	}
 	settings, err := m.deps.Settings(img, t.Name)
@@ -142,6 +145,9 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 		}
 		id := model.Partition{Topic: t.ID, Index: int32(i)}
 		r, ok := now[id]
+		if ok && same && seen.hasPartition(t, i) {
+			continue
+		}
 		if !ok {
 			r = m.newReplica(id, t.Name, p, at)
 			now[id] = r
@@ -154,6 +160,13 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 		}
 	}
 	return inputs
+}
+
+// hasPartition reports whether nothing of a partition has changed: a change of one of many
+// is to cost no more than itself.
+func (s *topicSeen) hasPartition(t *image.Topic, i int) bool {
+	return s.topic.ReplicationFactorTarget == t.ReplicationFactorTarget && i < len(s.topic.Partitions) &&
+		s.topic.Partitions[i].PartitionEpoch == t.Partitions[i].PartitionEpoch
 }
 
 // sessionBits are what a life of the broker has for its sessions.

@@ -26,3 +26,35 @@ func TestRemovedTopicsAreForgotten(t *testing.T) {
 		t.Fatalf("%d topics and %d replicas are known, want none", len(s.m.topics), len(*s.m.replicas.Load()))
 	}
 }
+
+// TestAChangeOfOnePartitionConcernsItAlone, and one of its topic's settings, or of the
+// broker's registration, all of them.
+func TestAChangeOfOnePartitionConcernsItAlone(t *testing.T) {
+	s := newStepped(t)
+	m, err := New(testConfig(), Deps{Directories: []Directory{{ID: testDir, Name: "main", Store: s.store}}, Logger: discard(), Clock: s.clock, Executor: s.exec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.m = m
+	c := newCluster(t, topicRecords(testTopic, "orders", 10)...)
+	for _, test := range []struct {
+		record image.Record
+		inputs int
+	}{
+		{&image.TopicRecord{ID: model.TopicID{9}, Name: "other", ReplicationFactorTarget: 1}, 10}, // the first image
+		{&image.TopicRecord{ID: model.TopicID{8}, Name: "another", ReplicationFactorTarget: 1}, 0},
+		{&image.PartitionChangeRecord{Partition: part(3), LeaderChange: true, Leader: 1}, 1},
+		{&image.BrokerRecord{ID: 1, Directories: []model.DirectoryID{testDir}, Incarnation: [16]byte{7}}, 10},
+		{&image.ConfigRecord{Resource: model.Resource{Type: model.ResourceTopic, Name: "orders"}, Key: "segment.bytes", Value: "2097152"}, 10},
+	} {
+		s.m.Apply(c.apply(test.record))
+		n := 0
+		for _, l := range s.m.Loops() {
+			n += l.Pending()
+		}
+		if n != test.inputs {
+			t.Errorf("%T: %d replicas hear of it, want %d", test.record, n, test.inputs)
+		}
+		s.settle()
+	}
+}

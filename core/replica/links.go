@@ -196,18 +196,18 @@ func (m *Manager) wake(l *link, shard int) {
 
 // reviewLinks ends the streams with brokers whose registration has ended since, by img, and
 // all of them where this broker's own is another one: whoever knows it by the earlier is
-// told anew.
-func (m *Manager) reviewLinks(img, old *image.Image) {
-	all := false
+// told anew. It reports whether that is so.
+func (m *Manager) reviewLinks(img, old *image.Image) (anew bool) {
 	if b, ok := img.Broker(m.cfg.NodeID); ok {
 		before := m.epoch.Swap(int64(b.Epoch))
-		all = before != int64(b.Epoch)
+		anew = before != int64(b.Epoch)
 	}
 	for _, l := range m.allLinks() {
-		if all || old != nil && l.isOver(img, old) {
+		if anew || old != nil && l.isOver(img, old) {
 			m.end(l)
 		}
 	}
+	return anew
 }
 
 // isOver reports whether the peer's registration that its hello spoke of has ended.
