@@ -348,6 +348,16 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 			w.failf("%v", err)
 		}
 	})
+	// Neither does what is for the directory that another member has.
+	var others []*Node
+	for _, s := range w.sites {
+		if s.node != n {
+			others = append(others, s.node)
+		}
+	}
+	if err := n.Receive(others[0].vote(others[1], term+5)); err != nil {
+		w.failf("%v", err)
+	}
 	w.run(time.Second)
 	if n.store.hard.GetTerm() != term || len(n.strangers) != 1 || got.status != statusForeign || got.cluster != n.identity.ClusterID {
 		w.failf("term %d became %d, strangers %v, answer %+v", term, n.store.hard.GetTerm(), n.strangers, got)
