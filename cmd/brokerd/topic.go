@@ -99,7 +99,7 @@ func newTopicCreate(c *console) *cobra.Command {
 		Use:   "create TOPIC...",
 		Short: "Create topics",
 		Long: `Creates topics. Without --replication-factor a topic gets as many replicas as the
-cluster aims at, or as there are brokers, and is raised as brokers join.`,
+cluster aims at, or as there are brokers when there are fewer.`,
 		Example: `  brokerd topic create orders
   brokerd topic create orders payments --partitions 6 --config retention.ms=86400000
   brokerd topic create orders --if-not-exists -o json`,

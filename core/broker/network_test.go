@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/brokerd/brokerd/core/config"
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
@@ -100,5 +102,27 @@ func TestDeaths(t *testing.T) {
 		if !slices.Equal(n.started, want) {
 			t.Errorf("%s: %v, want %v", name, n.started, want)
 		}
+	}
+}
+
+// What is warned of follows from how many brokers there are, and how many of them are there.
+func TestReplicationWarnings(t *testing.T) {
+	var nodes []model.Address
+	for n := model.NodeID(1); n <= 3; n++ {
+		nodes = append(nodes, model.Address{Endpoint: fmt.Sprintf("n:%d", n), Node: n})
+		img := memberImage(t, nodes...)
+		got := strings.Join(replicationWarnings(img, config.Default()), "\n")
+		for about, want := range map[string]bool{"not replicated": n == 1, "a third is missing": n == 2, "not there": false} {
+			if strings.Contains(got, about) != want {
+				t.Errorf("%d brokers: %q; is it to say %q? %t", n, got, about, want)
+			}
+		}
+	}
+	delta := image.NewDelta(memberImage(t, nodes...), 8)
+	if err := delta.Apply(&image.BrokerFenceRecord{ID: 2, Epoch: 102, Fenced: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(replicationWarnings(delta.Image(), config.Default()), "\n"); !strings.Contains(got, "not there, or not yet: 2;") || strings.Contains(got, "not replicated") {
+		t.Errorf("broker 2 is fenced: %q", got)
 	}
 }

@@ -27,10 +27,11 @@ func settingsWarnings(cfg config.Config, hostname string) []string {
 // replicationWarnings are what the loss of one broker would cost, from the
 // metadata alone.
 func replicationWarnings(img *image.Image, cfg config.Config) []string {
-	brokers, topics, below := 0, 0, 0
+	brokers, topics, below := img.BrokerCount(), 0, 0
+	var fenced []string
 	for b := range img.Brokers() {
-		if !b.Fenced {
-			brokers++
+		if b.Fenced {
+			fenced = append(fenced, fmt.Sprint(b.ID))
 		}
 	}
 	var internal []string
@@ -44,10 +45,17 @@ func replicationWarnings(img *image.Image, cfg config.Config) []string {
 		}
 	}
 	var out []string
-	if brokers == 1 {
-		out = append(out, "not replicated: this is the only broker, so that its loss is the loss of all records; topics are replicated once others join")
-	} else if below > 0 {
-		out = append(out, fmt.Sprintf("%d of %d topics have fewer replicas than they should; they are raised as brokers join", below, topics))
+	switch {
+	case brokers == 1:
+		out = append(out, "not replicated: this is the only broker, so that its loss is the loss of all records; topics that are made once others have joined are replicated")
+	case below > 0:
+		out = append(out, fmt.Sprintf("%d of %d topics have fewer replicas than they should; they keep those they have until they are given more", below, topics))
+	}
+	if brokers == 2 {
+		out = append(out, "two brokers: the death of the one that votes for the controller stops changes of leaders and topics, so that a third is missing")
+	}
+	if len(fenced) > 0 && brokers > 1 {
+		out = append(out, fmt.Sprintf("brokers that are not there, or not yet: %s; records are that much nearer to being lost", strings.Join(fenced, ", ")))
 	}
 	if len(internal) > 0 && brokers > 1 {
 		out = append(out, fmt.Sprintf("internal topics below their target: %s", strings.Join(internal, ", ")))

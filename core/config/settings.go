@@ -79,7 +79,7 @@ func topicSettings() []setting {
 			field: func(c *Config) field { return intField[int32]{&c.Topics.Partitions} }},
 		{name: "default.replication.factor", about: "replicas aimed at; with fewer brokers a topic is made with what there is",
 			field: func(c *Config) field { return intField[int16]{&c.Topics.ReplicationFactor} }},
-		{name: "replication.policy", about: "target: with too few brokers a topic is made with fewer replicas, marked, and raised later; strict: refused",
+		{name: "replication.policy", about: "target: with too few brokers a topic is made with fewer replicas, and marked; strict: refused",
 			field: func(c *Config) field {
 				return choiceField[ReplicationPolicy]{&c.Topics.Policy, []string{string(ReplicationTarget), string(ReplicationStrict)}}
 			}},
