@@ -70,7 +70,14 @@ func (l *lives) mayWipe(s *site) bool {
 			return false // one is lost already
 		}
 	}
-	return true
+	// Those who have not heard yet that the cluster has grown need the voters of before.
+	settled := 0
+	for _, o := range l.sites {
+		if o != s && o.node != nil && len(o.node.conf.GetVoters()) == l.voters() && len(o.node.conf.GetVotersOutgoing()) == 0 {
+			settled++
+		}
+	}
+	return settled >= l.voters()/2+1
 }
 
 func (w *world) siteOf(id model.NodeID) *site { return w.sites[id-1] }

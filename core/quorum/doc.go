@@ -32,7 +32,7 @@
 // and partitions, is refused while there is no room for more.
 //
 // Invariants: no message leaves before the term, vote and entries are on disk that it rests
-// on; nothing is answered before it is committed and in Image; images are
+// on; nobody forgets a change of the membership that it has applied; nothing is answered before it is committed and in Image; images are
 // published in order, and each contains the one before; a database that is
 // damaged, truncated or empty refuses to open, and is never taken for a new
 // one; a new one appears whole or not at all; a single voter leads at once and

@@ -39,10 +39,8 @@ func openStore(disk Disk, stored *Stored) (*store, error) {
 // save makes the state, entries and snapshot of a Ready durable before it returns.
 //
 // A commit index alone is not worth a sync: a node that forgets it is like one that has not
-// heard of it yet. That holds for changes of the membership, too. A leader proposes the next
-// one after it has applied the one before, and the entry is saved with the commit index of
-// its time, so that nobody is more than one behind; and each has a voter in common with any
-// majority of the next.
+// heard of it yet. But one that forgets that voters have gone goes on needing them, and
+// they may be lost by then, so that it is saved before a change of the membership is applied.
 func (s *store) save(rd raft.Ready) error {
 	if !raft.IsEmptyHardState(rd.HardState) {
 		s.hard = proto.Clone(rd.HardState).(*raftpb.HardState)
@@ -51,7 +49,7 @@ func (s *store) save(rd raft.Ready) error {
 	if !raft.IsEmptySnap(rd.Snapshot) {
 		c.Snapshot, c.Reset = rd.Snapshot, true
 	}
-	if rd.MustSync || c.Snapshot != nil {
+	if rd.MustSync || c.Snapshot != nil || s.saved.GetCommit() < lastChange(rd.CommittedEntries) {
 		if err := s.disk.Save(c); err != nil {
 			return fmt.Errorf("save %d entries of the metadata log: %w", len(rd.Entries), err)
 		}
@@ -66,6 +64,16 @@ func (s *store) save(rd raft.Ready) error {
 		return err
 	}
 	return s.mem.Append(rd.Entries)
+}
+
+// lastChange is the index of the last entry that changes the membership, or 0.
+func lastChange(entries []*raftpb.Entry) uint64 {
+	for i := len(entries) - 1; i >= 0; i-- {
+		if entries[i].GetType() != raftpb.EntryNormal {
+			return entries[i].GetIndex()
+		}
+	}
+	return 0
 }
 
 // snapshot makes data the snapshot at index, and drops the log up to there, but for some

@@ -135,6 +135,31 @@ func TestWipedNode(t *testing.T) {
 	w.settle(3)
 }
 
+// The first node may be lost as soon as the others have heard that it is needed no more,
+// also where they start anew.
+func TestFirstNodeIsLostAfterGrowth(t *testing.T) {
+	w := newWorld(t, 1, 3, nil)
+	for _, s := range w.sites {
+		s.start()
+	}
+	heard := func() bool {
+		for _, s := range w.sites {
+			if s.node == nil || len(s.node.conf.GetVoters()) != 3 || len(s.node.conf.GetVotersOutgoing()) > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	if !w.until(5*time.Second, heard) {
+		w.failf("the cluster does not grow")
+	}
+	w.sites[0].wipe()
+	for _, s := range w.sites[1:] {
+		s.crash()
+	}
+	w.settleWith(3, false)
+}
+
 // Another node with the ID of one that is there is refused; it never takes its place.
 func TestSecondNodeOfOneID(t *testing.T) {
 	w := newWorld(t, 1, 4, func(c *Config) {
