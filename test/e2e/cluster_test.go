@@ -155,6 +155,33 @@ func TestTwoOfThreeServe(t *testing.T) {
 	}
 }
 
+// TestRollingRestart restarts all brokers of a cluster by SIGTERM, one after the other, under
+// load. No client sees an error that it cannot retry, and nothing is lost.
+func TestRollingRestart(t *testing.T) {
+	const topic, brokers = "rolling", 3
+	for client, load := range loaders() {
+		t.Run(client, func(t *testing.T) {
+			b := startBrokers(t, brokers)
+			createTopic(t, b.addr(), topic, 1)
+			b.partition0(topic, brokers)
+			l := newLedger()
+			stop := load(t, b.addr(), topic, l)
+			ctx := testContext(t, 2*time.Minute)
+			for n := int32(1); n <= brokers; n++ {
+				waitAcked(ctx, t, b, l, 500)
+				b.dev("restart", n)
+				waitAcked(ctx, t, b, l, l.inFlight()+1)
+				b.partition0(topic, brokers)
+			}
+			stop()
+			verify(t, b, topic, l)
+			if out := b.output(); strings.Contains(out, "before the controller has let it go") {
+				t.Errorf("a broker was not let go\n%s", b.tail())
+			}
+		})
+	}
+}
+
 // TestAllAreKilled kills all brokers of a cluster at once, under load, and starts them again.
 // Nothing acknowledged is lost.
 func TestAllAreKilled(t *testing.T) {
