@@ -32,6 +32,7 @@ type cluster struct {
 	unclean map[model.Partition]bool
 	entries uint64
 	waits   map[CommandID]func(Answer)
+	late    []func() // what brokers have asked, and has not arrived
 	trace   []string
 	calm    bool         // no faults any more
 	decided bytes.Buffer // every record proposed
@@ -132,6 +133,26 @@ func (c *cluster) ask(op Op, answered func(Answer)) {
 	c.do(Command{id, op})
 }
 
+// send asks now, or later, when whoever asked may be in another life.
+func (c *cluster) send(op Op, answered func(Answer)) {
+	if c.calm || c.rand.IntN(3) > 0 {
+		c.ask(op, answered)
+		return
+	}
+	c.late = append(c.late, func() { c.ask(op, answered) })
+}
+
+// arrive has something arrive that is late.
+func (c *cluster) arrive() {
+	if len(c.late) == 0 {
+		return
+	}
+	i := c.rand.IntN(len(c.late))
+	ask := c.late[i]
+	c.late = slices.Delete(c.late, i, i+1)
+	ask()
+}
+
 // replay commits the oldest proposal to the metadata.
 func (c *cluster) replay() Proposal {
 	p := c.proposals[0]
@@ -206,7 +227,7 @@ func (c *cluster) beat(n *node) {
 	}
 	life := n.life
 	n.view = max(n.view, len(c.images)-1-c.rand.IntN(3))
-	c.ask(Heartbeat{Broker: n.id, Epoch: n.epoch, Offset: c.images[n.view].Offset, WantShutdown: n.leaves}, func(a Answer) {
+	c.send(Heartbeat{Broker: n.id, Epoch: n.epoch, Offset: c.images[n.view].Offset, WantShutdown: n.leaves}, func(a Answer) {
 		if n.life != life {
 			return
 		}
@@ -344,7 +365,7 @@ func (c *cluster) askISR(n *node) {
 		op.Changes, asked = append(op.Changes, change), append(asked, l)
 	}
 	life := n.life
-	c.ask(op, func(a Answer) {
+	c.send(op, func(a Answer) {
 		for _, l := range asked {
 			l.asking = false
 		}
@@ -380,7 +401,7 @@ func (c *cluster) report(n *node) {
 		}
 	}
 	if len(op.Logs) > 0 {
-		c.ask(op, nil)
+		c.send(op, nil)
 	}
 }
 

@@ -145,6 +145,9 @@ func (c *cluster) recover() {
 		}
 		return true
 	}
+	for len(c.late) > 0 {
+		c.arrive()
+	}
 	c.calm = true
 	for round := range 100 {
 		for id := range model.NodeID(4) {

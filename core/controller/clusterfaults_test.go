@@ -11,6 +11,9 @@ import (
 
 // turn does one thing of many.
 func (c *cluster) turn() {
+	if c.rand.IntN(4) == 0 {
+		c.arrive()
+	}
 	ids := []model.NodeID{1, 2, 3, 4}
 	n := c.brokers[ids[c.rand.IntN(4)]]
 	switch r := c.rand.IntN(100); {
@@ -82,12 +85,11 @@ func (c *cluster) live(n *node) {
 		}
 	case c.rand.IntN(5) == 0:
 		c.note("%d loses power", n.id)
+		epoch := n.epoch
 		c.powerCut(n)
-	case c.rand.IntN(8) == 0 && c.spare(n):
-		c.note("%d is wiped", n.id)
-		c.kill(n)
-		n.dir += 10
-		n.logs, n.flushed, n.damaged = map[model.Partition][]entry{}, map[model.Partition]int{}, map[model.Partition]bool{}
+		c.back(n, epoch)
+	case c.rand.IntN(4) == 0 && c.spare(n):
+		c.wipe(n)
 	default:
 		c.note("%d is killed", n.id)
 		c.kill(n)
@@ -105,6 +107,30 @@ func (c *cluster) powerCut(n *node) {
 			n.logs[at], n.damaged[at] = n.logs[at][:left], true
 		}
 		n.flushed[at] = len(n.logs[at])
+	}
+}
+
+// wipe ends a broker's life and its logs.
+func (c *cluster) wipe(n *node) {
+	c.note("%d is wiped", n.id)
+	epoch := n.epoch
+	c.kill(n)
+	n.dir += 10
+	n.logs, n.flushed, n.damaged = map[model.Partition][]entry{}, map[model.Partition]int{}, map[model.Partition]bool{}
+	c.back(n, epoch)
+}
+
+// back begins the next life of a broker, perhaps, before anybody has heard of its death.
+func (c *cluster) back(n *node, epoch model.BrokerEpoch) {
+	if c.rand.IntN(3) == 0 {
+		return
+	}
+	c.ask(FenceBroker{ID: n.id, Epoch: epoch}, nil)
+	c.start(n)
+	for range 3 {
+		c.settle()
+		n.view = len(c.images) - 1
+		c.beat(n)
 	}
 }
 
