@@ -19,6 +19,8 @@ func (h *Handler) answerAdmin(ctx context.Context, from caller, req kmsg.Request
 		return respond(h.deleteACLs(ctx, from, req))
 	case *kmsg.ElectLeadersRequest:
 		return respond(h.electLeaders(ctx, from, req))
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		return respond(h.alterPartitionReassignments(ctx, from, req))
 	case *kmsg.ListPartitionReassignmentsRequest:
 		return respond(h.listPartitionReassignments(ctx, from, req))
 	case *kmsg.DescribeClientQuotasRequest:
@@ -31,6 +33,10 @@ func (h *Handler) answerAdmin(ctx context.Context, from caller, req kmsg.Request
 		return respond(h.describeProducers(ctx, from, req))
 	case *kmsg.UnregisterBrokerRequest:
 		return respond(h.unregisterBroker(ctx, from, req))
+	case *kmsg.AddRaftVoterRequest:
+		return respond(h.addRaftVoter(ctx, from, req))
+	case *kmsg.RemoveRaftVoterRequest:
+		return respond(h.removeRaftVoter(ctx, from, req))
 	case *kmsg.ListConfigResourcesRequest:
 		return respond(h.listConfigResources(ctx, from, req))
 	}

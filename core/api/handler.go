@@ -84,6 +84,7 @@ type Deps struct {
 	Partitions model.Partitions
 	Controller Controller
 	Metadata   Metadata
+	Operations Operations
 	Quorum     Quorum
 	Groups     Groups
 	Authorizer security.Authorizer

@@ -53,6 +53,8 @@ type cluster struct {
 	held      []func()
 	trims     []model.TrimQuery
 	groups    *coordinator
+	voters    []string // what was asked about voters
+	observers []model.QuorumVoter
 }
 
 type memLog struct {
@@ -512,7 +514,7 @@ func testTime() time.Time { return time.UnixMilli(1_700_000_000_000) }
 
 func newHandler(c *cluster, change ...func(*Config, *Deps)) *Handler {
 	cfg := Config{NodeID: self, AutoCreateTopics: true}
-	deps := Deps{Partitions: c, Controller: c, Groups: c.groups, Metadata: c, Quorum: c, Authorizer: c, Events: &events{}, Logger: slog.New(slog.DiscardHandler), Now: testTime}
+	deps := Deps{Partitions: c, Controller: c, Groups: c.groups, Metadata: c, Operations: c, Quorum: c, Authorizer: c, Events: &events{}, Logger: slog.New(slog.DiscardHandler), Now: testTime}
 	for _, f := range change {
 		f(&cfg, &deps)
 	}

@@ -1,18 +1,15 @@
 package api
 
 // ElectLeaders (43), versions 0 to 2. (KIP-183, KIP-460)
-//
-// Left out: elections. A partition that is led as it should be is
-// ELECTION_NOT_NEEDED; any other is told that nobody can be elected now.
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
-	"github.com/brokerd/brokerd/core/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -23,77 +20,86 @@ const (
 )
 
 func (h *Handler) electLeaders(ctx context.Context, from caller, req *kmsg.ElectLeadersRequest) *kmsg.ElectLeadersResponse {
-	img := h.deps.Metadata.Image()
 	resp := kmsg.NewPtrElectLeadersResponse()
-	var refused error
+	img := h.deps.Metadata.Image()
+	everywhere := req.Topics == nil
+	var err error
 	switch {
 	case !h.mayCluster(ctx, from, security.OpAlter):
-		refused = model.ErrClusterAuthorization
+		err = model.ErrClusterAuthorization
 	case req.ElectionType != electPreferred && req.ElectionType != electUnclean:
-		refused = fmt.Errorf("election type %d is not known: %w", req.ElectionType, model.ErrInvalidRequest)
+		err = fmt.Errorf("election type %d is not known: %w", req.ElectionType, model.ErrInvalidRequest)
+	case everywhere:
+		req.Topics = electable(img, req.ElectionType)
 	}
-	resp.ErrorCode = h.code(refused)
-	if req.Topics == nil && refused == nil {
-		resp.Topics = h.electEverywhere(img, req.ElectionType)
-	}
+	results := make([]error, 0, len(req.Topics)) // of all partitions in their order
+	var asked []model.Partition
+	var places []int // of asked, in results
 	for _, t := range req.Topics {
-		out := kmsg.NewElectLeadersResponseTopic()
-		out.Topic = t.Topic
 		topic, exists := img.TopicByName(t.Topic)
 		for _, index := range t.Partitions {
-			part := kmsg.NewElectLeadersResponseTopicPartition()
-			part.Partition = index
-			if refused != nil {
-				part.ErrorCode, part.ErrorMessage = h.code(refused), h.message(refused)
-				out.Partitions = append(out.Partitions, part)
-				continue
+			result := err
+			switch {
+			case err != nil:
+			case !exists || !hasPartition(topic, index):
+				result = fmt.Errorf("there is no partition %d of a topic %s: %w", index, t.Topic, model.ErrUnknownTopicOrPartition)
+			default:
+				asked = append(asked, model.Partition{Topic: topic.ID, Index: index})
+				places = append(places, len(results))
 			}
-			var p image.Partition
-			found := false
-			if exists {
-				p, found = partition(topic, index)
-			}
-			part.ErrorCode, part.ErrorMessage = h.elected(img, p, found, req.ElectionType)
-			out.Partitions = append(out.Partitions, part)
+			results = append(results, result)
 		}
-		resp.Topics = append(resp.Topics, out)
 	}
+	if len(asked) > 0 {
+		var errs []error
+		errs, err = h.operate(ctx, req.TimeoutMillis, len(asked), func(ctx context.Context) ([]error, error) {
+			return h.deps.Operations.ElectLeaders(ctx, asked, req.ElectionType == electUnclean)
+		})
+		for i, at := range places {
+			if results[at] = err; err == nil {
+				results[at] = errs[i]
+			}
+		}
+	}
+	resp.ErrorCode = h.code(err)
+	resp.Topics = h.elected(req.Topics, results, everywhere)
 	return resp
 }
 
-// electEverywhere names all topics, and of their partitions those that are not
-// led as they should be, as Kafka does.
-func (h *Handler) electEverywhere(img *image.Image, kind int8) []kmsg.ElectLeadersResponseTopic {
+// elected shows the results, of which those where there was nothing to do are left out
+// where nobody asked for them by name.
+func (h *Handler) elected(topics []kmsg.ElectLeadersRequestTopic, results []error, everywhere bool) []kmsg.ElectLeadersResponseTopic {
 	var all []kmsg.ElectLeadersResponseTopic
-	for t := range img.Topics() {
+	for _, t := range topics {
 		out := kmsg.NewElectLeadersResponseTopic()
-		out.Topic = t.Name
-		for i, p := range t.Partitions {
-			part := kmsg.NewElectLeadersResponseTopicPartition()
-			part.Partition = int32(i)
-			part.ErrorCode, part.ErrorMessage = h.elected(img, p, true, kind)
-			if part.ErrorCode != h.code(model.ErrElectionNotNeeded) {
-				out.Partitions = append(out.Partitions, part)
+		out.Topic = t.Topic
+		for _, index := range t.Partitions {
+			err := results[0]
+			results = results[1:]
+			if everywhere && errors.Is(err, model.ErrElectionNotNeeded) {
+				continue
 			}
+			part := kmsg.NewElectLeadersResponseTopicPartition()
+			part.Partition, part.ErrorCode, part.ErrorMessage = index, h.code(err), h.message(err)
+			out.Partitions = append(out.Partitions, part)
 		}
 		all = append(all, out)
 	}
 	return all
 }
 
-// elected says why no election takes place.
-func (h *Handler) elected(img *image.Image, p image.Partition, found bool, kind int8) (wire.Code, *string) {
-	answer := func(code wire.Code, why string) (wire.Code, *string) { return code, &why }
-	_, led := alive(img, p.Leader)
-	switch {
-	case !found:
-		return answer(h.code(model.ErrUnknownTopicOrPartition), "there is no such partition")
-	case kind == electUnclean && led:
-		return answer(h.code(model.ErrElectionNotNeeded), "the partition has a leader")
-	case kind == electUnclean:
-		return answer(h.code(model.ErrEligibleLeadersNotAvailable), "no replica can lead now")
-	case led && p.Leader == p.Replicas[0]:
-		return answer(h.code(model.ErrElectionNotNeeded), "the preferred replica leads")
+// electable names all topics, and of their partitions those that an election could
+// change, as Kafka does where none are named.
+func electable(img *image.Image, kind int8) []kmsg.ElectLeadersRequestTopic {
+	var all []kmsg.ElectLeadersRequestTopic
+	for t := range img.Topics() {
+		out := kmsg.ElectLeadersRequestTopic{Topic: t.Name}
+		for i, p := range t.Partitions {
+			if kind == electPreferred && p.Leader != p.Replicas[0] || p.Leader == model.NoNode {
+				out.Partitions = append(out.Partitions, int32(i))
+			}
+		}
+		all = append(all, out)
 	}
-	return answer(h.code(model.ErrPreferredLeaderNotAvailable), "the preferred replica cannot lead now")
+	return all
 }

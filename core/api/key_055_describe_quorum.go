@@ -3,7 +3,7 @@ package api
 // DescribeQuorum (55), versions 0 to 2. (KIP-595, KIP-853)
 //
 // A node of the quorum is shown where clients reach its broker: the listener that
-// they asked through.
+// they asked through. Whichever broker is asked, the quorum's leader answers.
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func (h *Handler) describeQuorum(ctx context.Context, from caller, req *kmsg.Des
 			part.Partition = p.Partition
 			err := fmt.Errorf("the quorum is partition 0 of %s alone: %w", metadataTopic, model.ErrUnknownTopicOrPartition)
 			if whole {
-				err = h.quorumPartition(&part)
+				err = h.quorumPartition(ctx, &part)
 			}
 			if err == nil {
 				resp.Nodes = h.quorumNodes(from.Listener, part.CurrentVoters)
@@ -47,8 +47,10 @@ func (h *Handler) describeQuorum(ctx context.Context, from caller, req *kmsg.Des
 	return resp
 }
 
-func (h *Handler) quorumPartition(out *kmsg.DescribeQuorumResponseTopicPartition) error {
-	s, err := h.deps.Quorum.Status()
+func (h *Handler) quorumPartition(ctx context.Context, out *kmsg.DescribeQuorumResponseTopicPartition) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeoutDefault)
+	defer cancel()
+	s, err := h.deps.Quorum.Describe(ctx)
 	if err != nil {
 		out.LeaderID, out.LeaderEpoch, out.HighWatermark = int32(model.NoNode), model.NoEpoch, -1
 		return err

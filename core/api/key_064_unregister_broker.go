@@ -2,13 +2,18 @@ package api
 
 // UnregisterBroker (64), version 0. (KIP-631)
 //
-// A broker that serves is refused (INVALID_REQUEST). Kafka forgets it as it asked,
-// and the broker goes on without being known until it is started again.
+// With the broker goes what the quorum has of it, where that does not vote: its
+// process, should it run, ends. A broker that serves is refused (INVALID_REQUEST), and
+// one that votes: its vote is taken by RemoveRaftVoter. Kafka forgets a broker that
+// serves as it asked, and the broker goes on without being known until it is started
+// again.
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -22,19 +27,52 @@ func (h *Handler) unregisterBroker(ctx context.Context, from caller, req *kmsg.U
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeoutDefault)
 	defer cancel()
-	id := model.NodeID(req.BrokerID)
-	b, ok := h.deps.Metadata.Image().Broker(id)
-	if !ok {
-		why := fmt.Sprintf("broker %d is not registered", id)
-		resp.ErrorCode, resp.ErrorMessage = h.code(model.ErrBrokerIDNotRegistered), &why
-		return resp
-	}
-	var err error
-	if b.Fenced {
-		err = h.deps.Quorum.UnregisterBroker(ctx, id, b.Epoch)
-	} else {
-		err = fmt.Errorf("broker %d is in service: stop it first: %w", id, model.ErrInvalidRequest)
-	}
+	err := h.unregister(ctx, model.NodeID(req.BrokerID))
 	resp.ErrorCode, resp.ErrorMessage = h.code(err), h.message(err)
 	return resp
+}
+
+func (h *Handler) unregister(ctx context.Context, id model.NodeID) error {
+	img := h.deps.Metadata.Image()
+	b, registered := img.Broker(id)
+	members := membersOf(img, id)
+	switch {
+	case !registered && len(members) == 0:
+		return fmt.Errorf("broker %d is not registered: %w", id, model.ErrBrokerIDNotRegistered)
+	case registered && !b.Fenced:
+		return fmt.Errorf("broker %d is in service: stop it first: %w", id, model.ErrInvalidRequest)
+	}
+	if len(members) > 0 {
+		s, err := h.deps.Quorum.Describe(ctx)
+		if err != nil {
+			return fmt.Errorf("ask who votes: %w", err)
+		}
+		for _, v := range s.Voters {
+			if v.ID == id {
+				return fmt.Errorf("broker %d votes in the metadata quorum: remove it there first, with its directory ID %s: %w", id, v.Directory, model.ErrInvalidRequest)
+			}
+		}
+	}
+	if registered {
+		if err := h.deps.Operations.UnregisterBroker(ctx, id, b.Epoch); err != nil {
+			return err
+		}
+	}
+	for _, m := range members {
+		if err := h.deps.Quorum.RemoveMember(ctx, id, m); err != nil && !errors.Is(err, model.ErrVoterNotFound) {
+			return fmt.Errorf("broker %d is not registered any more, but the metadata quorum could not forget it: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// membersOf are the directories with which a node is a member of the quorum.
+func membersOf(img *image.Image, id model.NodeID) []model.DirectoryID {
+	var out []model.DirectoryID
+	for m := range img.Members() {
+		if m.Node == id {
+			out = append(out, m.Directory)
+		}
+	}
+	return out
 }

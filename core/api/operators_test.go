@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -9,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/brokerd/brokerd/core/batch"
-	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/security"
 	"github.com/brokerd/brokerd/core/wire"
@@ -20,27 +18,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Status implements Quorum.
-func (c *cluster) Status() (model.QuorumStatus, error) {
-	if c.ctrlErr != nil {
-		return model.QuorumStatus{}, c.ctrlErr
-	}
-	return model.QuorumStatus{Leader: self, Epoch: 4, HighWatermark: 90, Voters: []model.QuorumVoter{{ID: self, Directory: model.DirectoryID{1}, LEO: 91}}}, nil
-}
-
-// UnregisterBroker implements Quorum.
-func (c *cluster) UnregisterBroker(_ context.Context, id model.NodeID, epoch model.BrokerEpoch) error {
-	if c.ctrlErr != nil {
-		return c.ctrlErr
-	}
-	c.apply(&image.BrokerRemovalRecord{ID: id, Epoch: epoch})
-	return nil
-}
-
 // adminRequests are one of each API of operators' tools that does something.
 func adminRequests() []kmsg.Request {
 	elect := kmsg.NewPtrElectLeadersRequest()
 	elect.Topics = []kmsg.ElectLeadersRequestTopic{{Topic: "orders", Partitions: []int32{0}}}
+
+	move := reassign("orders", 0, 2, 1)
+	voter := kmsg.NewPtrAddRaftVoterRequest()
+	voter.VoterID, voter.VoterDirectoryID = 3, [16]byte{3}
+	voteless := kmsg.NewPtrRemoveRaftVoterRequest()
+	voteless.VoterID, voteless.VoterDirectoryID = 3, [16]byte{3}
 
 	quotas := kmsg.NewPtrDescribeClientQuotasRequest()
 	quotas.Components = []kmsg.DescribeClientQuotasRequestComponent{{EntityType: "user", MatchType: kmsg.QuotasMatchTypeAny}}
@@ -62,8 +49,16 @@ func adminRequests() []kmsg.Request {
 	forget := kmsg.NewPtrDeleteACLsRequest()
 	forget.Filters = []kmsg.DeleteACLsRequestFilter{kmsg.NewDeleteACLsRequestFilter()}
 
-	return []kmsg.Request{kmsg.NewPtrDescribeACLsRequest(), allow, forget, elect, kmsg.NewPtrListPartitionReassignmentsRequest(), quotas, users,
+	return []kmsg.Request{kmsg.NewPtrDescribeACLsRequest(), allow, forget, elect, move, voter, voteless, kmsg.NewPtrListPartitionReassignmentsRequest(), quotas, users,
 		quorumRequest(metadataTopic, 0), producers, gone, kmsg.NewPtrListConfigResourcesRequest()}
+}
+
+// reassign asks that one partition get these replicas; null without any.
+func reassign(topic string, partition int32, replicas ...int32) *kmsg.AlterPartitionAssignmentsRequest {
+	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+	req.Topics = []kmsg.AlterPartitionAssignmentsRequestTopic{{Topic: topic, Partitions: []kmsg.AlterPartitionAssignmentsRequestTopicPartition{
+		{Partition: partition, Replicas: replicas}}}}
+	return req
 }
 
 func quorumRequest(topic string, partitions ...int32) *kmsg.DescribeQuorumRequest {
@@ -96,6 +91,13 @@ func adminFailure(r kmsg.Response, see func(int16)) bool {
 	case *kmsg.ElectLeadersResponse:
 		see(r.ErrorCode)
 		but(r.Topics[0].Partitions[0].ErrorCode, wire.NewErrors().Code(model.ErrElectionNotNeeded))
+	case *kmsg.AlterPartitionAssignmentsResponse:
+		see(r.ErrorCode)
+		see(r.Topics[0].Partitions[0].ErrorCode)
+	case *kmsg.AddRaftVoterResponse:
+		see(r.ErrorCode)
+	case *kmsg.RemoveRaftVoterResponse:
+		see(r.ErrorCode)
 	case *kmsg.ListPartitionReassignmentsResponse:
 		see(r.ErrorCode)
 	case *kmsg.DescribeClientQuotasResponse:
@@ -135,6 +137,21 @@ func TestAdminNeedsTheCluster(t *testing.T) {
 		case *kmsg.ElectLeadersResponse:
 			wantCode(t, req, r.ErrorCode, refused)
 			wantCode(t, req, r.Topics[0].Partitions[0].ErrorCode, refused)
+		case *kmsg.AlterPartitionAssignmentsResponse:
+			wantCode(t, req, r.ErrorCode, refused)
+			if p, _, _ := c.Image().Partition(model.Partition{Topic: topicID("orders")}); len(p.Removing) > 0 {
+				t.Errorf("partition reassigned: %+v", p)
+			}
+		case *kmsg.AddRaftVoterResponse:
+			wantCode(t, req, r.ErrorCode, refused)
+			if len(c.voters) > 0 {
+				t.Errorf("voters changed: %q", c.voters)
+			}
+		case *kmsg.RemoveRaftVoterResponse:
+			wantCode(t, req, r.ErrorCode, refused)
+			if len(c.voters) > 0 {
+				t.Errorf("voters changed: %q", c.voters)
+			}
 		case *kmsg.ListPartitionReassignmentsResponse:
 			wantCode(t, req, r.ErrorCode, refused)
 		case *kmsg.DescribeClientQuotasResponse:
@@ -222,47 +239,6 @@ func TestDescribeProducers(t *testing.T) {
 	}
 }
 
-func TestElectLeaders(t *testing.T) {
-	c := newCluster(t)
-	c.topic("orders", self, 2, 3, model.NoNode) // 1 is preferred everywhere, and 3 is fenced
-	c.topic("well", self, self)
-	h := newHandler(c)
-	codes := func(kind int8, topics ...kmsg.ElectLeadersRequestTopic) string {
-		req := kmsg.NewPtrElectLeadersRequest()
-		req.ElectionType, req.Topics = kind, topics
-		got := ask[*kmsg.ElectLeadersResponse](t, h, 2, req)
-		out := fmt.Sprint(got.ErrorCode)
-		for _, topic := range got.Topics {
-			out += " " + topic.Topic
-			for _, p := range topic.Partitions {
-				out += fmt.Sprintf(" %d=%d", p.Partition, p.ErrorCode)
-				if (p.ErrorMessage == nil) != (p.ErrorCode == 0) {
-					t.Errorf("partition %d, code %d: message %v", p.Partition, p.ErrorCode, p.ErrorMessage)
-				}
-			}
-		}
-		return out
-	}
-	named := []kmsg.ElectLeadersRequestTopic{{Topic: "orders", Partitions: []int32{0, 1, 2, 3, 4, -1}}, {Topic: "nothing", Partitions: []int32{0}}}
-	for _, c := range []struct {
-		kind   int8
-		topics []kmsg.ElectLeadersRequestTopic
-		want   string
-	}{
-		{electPreferred, named, "0 orders 0=84 1=80 2=80 3=80 4=3 -1=3 nothing 0=3"},
-		{electUnclean, named, "0 orders 0=84 1=84 2=83 3=83 4=3 -1=3 nothing 0=3"},
-		{electPreferred, nil, "0 orders 1=80 2=80 3=80 well"},
-		{electUnclean, nil, "0 orders 2=83 3=83 well"},
-		{electPreferred, []kmsg.ElectLeadersRequestTopic{}, "0"},
-		{7, named[1:], "42 nothing 0=42"},
-		{7, nil, "42"},
-	} {
-		if got := codes(c.kind, c.topics...); got != c.want {
-			t.Errorf("election %d of %+v: %s, want %s", c.kind, c.topics, got, c.want)
-		}
-	}
-}
-
 func TestDescribeClientQuotas(t *testing.T) {
 	const exact, byDefault, every = kmsg.QuotasMatchTypeExact, kmsg.QuotasMatchTypeDefault, kmsg.QuotasMatchTypeAny
 	filter := func(kind string, match kmsg.QuotasMatchType, name *string) kmsg.DescribeClientQuotasRequestComponent {
@@ -309,54 +285,6 @@ func TestDescribeUserSCRAMCredentials(t *testing.T) {
 	}
 	if want := []string{"ann=92", "bob=91", "eve=91"}; !slices.Equal(shown, want) {
 		t.Errorf("users %q, want %q", shown, want)
-	}
-}
-
-func TestDescribeQuorum(t *testing.T) {
-	c := newCluster(t)
-	h := newHandler(c)
-	got := ask[*kmsg.DescribeQuorumResponse](t, h, 2, quorumRequest(metadataTopic, 0))
-	p := got.Topics[0].Partitions[0]
-	if p.ErrorCode != 0 || p.LeaderID != 1 || p.LeaderEpoch != 4 || p.HighWatermark != 90 || len(p.Observers) != 0 {
-		t.Errorf("quorum %+v", p)
-	}
-	now := testTime().UnixMilli()
-	if v := p.CurrentVoters; len(v) != 1 || v[0].ReplicaID != 1 || v[0].ReplicaDirectoryID != [16]byte{1} || v[0].LogEndOffset != 91 ||
-		v[0].LastFetchTimestamp != now || v[0].LastCaughtUpTimestamp != now {
-		t.Errorf("voters %+v", v)
-	}
-	if n := got.Nodes; len(n) != 1 || n[0].NodeID != 1 || len(n[0].Listeners) != 1 || n[0].Listeners[0].Host != "a.example" || n[0].Listeners[0].Port != 9092 {
-		t.Errorf("nodes %+v", n)
-	}
-	for _, req := range []*kmsg.DescribeQuorumRequest{quorumRequest("orders", 0), quorumRequest(metadataTopic, 1), quorumRequest(metadataTopic, 0, 0)} {
-		got := ask[*kmsg.DescribeQuorumResponse](t, h, 2, req)
-		for _, p := range got.Topics[0].Partitions {
-			if p.ErrorCode != 3 || len(p.CurrentVoters) != 0 || len(got.Nodes) != 0 {
-				t.Errorf("%+v: %+v", req.Topics, got)
-			}
-		}
-	}
-	c.ctrlErr = model.ErrNotLeaderOrFollower
-	if p := ask[*kmsg.DescribeQuorumResponse](t, h, 0, quorumRequest(metadataTopic, 0)).Topics[0].Partitions[0]; p.ErrorCode != 6 || p.LeaderID != -1 {
-		t.Errorf("where another leads: %+v", p)
-	}
-}
-
-// A broker that serves is kept; one that does not is forgotten.
-func TestUnregisterBroker(t *testing.T) {
-	c := newCluster(t)
-	h := newHandler(c)
-	for _, want := range []struct {
-		id   int32
-		code int16
-		left bool
-	}{{1, 42, true}, {2, 42, true}, {3, 0, false}, {3, 102, false}, {-1, 102, false}} {
-		req := kmsg.NewPtrUnregisterBrokerRequest()
-		req.BrokerID = want.id
-		got := ask[*kmsg.UnregisterBrokerResponse](t, h, 0, req)
-		if _, left := c.Image().Broker(model.NodeID(want.id)); got.ErrorCode != want.code || left != want.left || (got.ErrorMessage == nil) != (want.code == 0) {
-			t.Errorf("broker %d: code %d, registered %v, want %+v", want.id, got.ErrorCode, left, want)
-		}
 	}
 }
 

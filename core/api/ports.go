@@ -20,14 +20,28 @@ type Controller interface {
 	AllocateProducerIDs(ctx context.Context) (model.ProducerIDBlock, error)
 }
 
-// Quorum is the metadata quorum as this node sees it.
-type Quorum interface {
-	// Status never blocks. Where another node leads, the error is
-	// ErrNotLeaderOrFollower.
-	Status() (model.QuorumStatus, error)
-	// UnregisterBroker forgets a broker that has this epoch. It returns as a
-	// Controller's methods do.
+// Operations are what operators ask of the active controller. They return as a
+// Controller's methods do, each item with an error of its own.
+type Operations interface {
+	// ElectLeaders has partitions led by their preferred replicas; with unclean, by any
+	// that is up, where nobody leads. (KIP-460)
+	ElectLeaders(ctx context.Context, partitions []model.Partition, unclean bool) ([]error, error)
+	// AlterReassignments begins to give partitions other replicas, or ends it. (KIP-455)
+	AlterReassignments(ctx context.Context, changes []model.Reassignment) ([]error, error)
+	// UnregisterBroker forgets a broker that has this epoch.
 	UnregisterBroker(ctx context.Context, id model.NodeID, epoch model.BrokerEpoch) error
+}
+
+// Quorum is the metadata quorum. What is asked of it goes to whoever leads it.
+type Quorum interface {
+	// Describe is the quorum as its leader sees it.
+	Describe(ctx context.Context) (model.QuorumStatus, error)
+	// AddVoter makes a member vote that has caught up, and RemoveVoter takes its vote.
+	// (KIP-853)
+	AddVoter(ctx context.Context, id model.NodeID, dir model.DirectoryID) error
+	RemoveVoter(ctx context.Context, id model.NodeID, dir model.DirectoryID) error
+	// RemoveMember forgets a member that does not vote.
+	RemoveMember(ctx context.Context, id model.NodeID, dir model.DirectoryID) error
 }
 
 // Metadata gives the broker's current view of the cluster. Image never blocks

@@ -193,7 +193,7 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager, groups *
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	handler := api.New(edge, api.Deps{
-		Partitions: manager, Controller: b.commands(node), Metadata: node, Quorum: node, Groups: groups, Authorizer: security.AllowAll{},
+		Partitions: manager, Controller: b.commands(node), Metadata: node, Operations: node, Quorum: node, Groups: groups, Authorizer: security.AllowAll{},
 		Events: b.metrics.API(), Logger: b.log, Now: time.Now,
 	})
 	cfg := server.DefaultConfig()

@@ -28,6 +28,7 @@ func TestDocumentedVersions(t *testing.T) {
 		name := map[string]string{
 			"InitProducerID": "InitProducerId", "DescribeACLs": "DescribeAcls", "CreateACLs": "CreateAcls", "DeleteACLs": "DeleteAcls",
 			"DescribeUserSCRAMCredentials": "DescribeUserScramCredentials",
+			"AlterPartitionAssignments":    "AlterPartitionReassignments",
 		}[a.Name()]
 		if name == "" {
 			name = a.Name()

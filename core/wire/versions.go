@@ -33,6 +33,7 @@ const (
 	KeyDeleteGroups                 int16 = 42
 	KeyElectLeaders                 int16 = 43
 	KeyIncrementalAlterConfigs      int16 = 44
+	KeyAlterPartitionReassignments  int16 = 45
 	KeyListPartitionReassignments   int16 = 46
 	KeyOffsetDelete                 int16 = 47
 	KeyDescribeClientQuotas         int16 = 48
@@ -44,6 +45,8 @@ const (
 	KeyConsumerGroupDescribe        int16 = 69
 	KeyListConfigResources          int16 = 74
 	KeyDescribeTopicPartitions      int16 = 75
+	KeyAddRaftVoter                 int16 = 80
+	KeyRemoveRaftVoter              int16 = 81
 )
 
 // API is one API key and its versions.
@@ -97,6 +100,7 @@ func APIs() []API {
 		{Key: KeyDeleteGroups, Min: 0, Max: 3, Serves: 0},
 		{Key: KeyElectLeaders, Min: 0, Max: 2, Serves: 0},
 		{Key: KeyIncrementalAlterConfigs, Min: 0, Max: 1, Serves: 0},
+		{Key: KeyAlterPartitionReassignments, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyListPartitionReassignments, Min: 0, Max: 0, Serves: 0},
 		{Key: KeyOffsetDelete, Min: 0, Max: 0, Serves: 0},
 		{Key: KeyDescribeClientQuotas, Min: 0, Max: 1, Serves: 0},
@@ -108,6 +112,8 @@ func APIs() []API {
 		{Key: KeyConsumerGroupDescribe, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyListConfigResources, Min: 0, Max: 1, Serves: 0},
 		{Key: KeyDescribeTopicPartitions, Min: 0, Max: 0, Serves: 0},
+		{Key: KeyAddRaftVoter, Min: 0, Max: 1, Serves: 0},
+		{Key: KeyRemoveRaftVoter, Min: 0, Max: 0, Serves: 0},
 	}
 }
 
