@@ -74,7 +74,7 @@ func (c *Checker) of(p model.Partition) *partition {
 	return s
 }
 
-// Acknowledged: a client was told by a node, which leads under epoch, that its values are
+// Acknowledged tells that a client was told by a node, which leads under epoch, that its values are
 // committed from base on (acks=all).
 func (c *Checker) Acknowledged(p model.Partition, node model.NodeID, epoch model.LeaderEpoch, base int64, values []string) {
 	s := c.of(p)
@@ -93,7 +93,7 @@ func (c *Checker) Acknowledged(p model.Partition, node model.NodeID, epoch model
 	}
 }
 
-// Read: a consumer was given a value by a leader.
+// Read tells that a consumer was given a value by a leader.
 func (c *Checker) Read(p model.Partition, at int64, value string) {
 	s := c.of(p)
 	if old, ok := s.read[at]; ok && old != value {
@@ -115,7 +115,7 @@ type Leader struct {
 	LEO           int64
 }
 
-// Leads: a node serves a partition as its leader.
+// Leads tells that a node serves a partition as its leader.
 func (c *Checker) Leads(l Leader) {
 	s := c.of(l.Partition)
 	t := c.leads(s, l.Epoch, l.Node, "it says so")

@@ -19,8 +19,8 @@ type Log struct {
 	Batches [][]byte // in order
 }
 
-// Idempotent: a producer, whose values are "<producer>.<number>", numbered from zero, is
-// idempotent.
+// Idempotent tells that a producer, whose values are "<producer>.<number>", numbered from
+// zero, is idempotent.
 func (c *Checker) Idempotent(producer int) { c.idempotent[producer] = true }
 
 // Logs holds the logs of a partition's replicas, of which leader is one, against each

@@ -44,7 +44,7 @@ func (c *Checker) Newest() *image.Image { return c.metadata.newest }
 // ISRChanges counts changes of ISRs in the images.
 func (c *Checker) ISRChanges() int { return c.metadata.isrChanges }
 
-// Published: a node has a new image, in the life of it that start numbers.
+// Published tells that a node has a new image, in the life of it that start numbers.
 func (c *Checker) Published(node model.NodeID, start int, img *image.Image) {
 	m := &c.metadata
 	l := life{node, start}
@@ -111,7 +111,7 @@ func (c *Checker) registered(id model.Partition, p *image.Partition) {
 	}
 }
 
-// TopicMade: a client was told that a topic exists, with this ID. Nobody removes it.
+// TopicMade tells that a client was told that a topic exists, with this ID. Nobody removes it.
 func (c *Checker) TopicMade(name string, id model.TopicID) {
 	if old, ok := c.metadata.topics[name]; ok && old != id {
 		c.violate("topic %s was made as %s and as %s", name, old, id)

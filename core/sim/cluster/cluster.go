@@ -13,10 +13,9 @@ import (
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
 
-const (
-	clusterID model.ClusterID = "sim"
-	topicName                 = "orders"
-)
+const clusterID model.ClusterID = "sim"
+
+const topicName = "orders" // of the producers
 
 // Options are the shape of one run.
 type Options struct {

@@ -4,8 +4,19 @@
 // hosts lose power, nodes pause, networks cut, delay and lose, one way or both, stores
 // stall, fail and fill, clocks drift.
 //
-// One seed is one run, the same every time. What is checked is in package check, which
-// stands outside.
+// Nodes form a cluster as in production: the first creates it, the others find it and join,
+// and the quorum grows to three voters. More join later, some lose their disks, and some
+// leave in order. A save of the quorum's disk is there when it has returned; a node may die
+// inside one. Clocks drift; a jump of the wall clock moves the times that stores stamp.
+//
+// One seed is one run, the same every time; Raft draws from the one source of randomness of
+// the process, so that a process runs one seed at a time. What is checked is in package
+// check, which stands outside. TestClusterSeeds runs seeds, and has floors for what they must
+// have met; TestClusterMutations breaks the code, and expects it to fail.
+//
+// Two things are not asked of brokers. Under the flush policy replicated, power is lost by
+// one host at a time, when all replicas are in sync. A client that was refused closes its
+// connection with what has not arrived.
 //
 // It owns the nodes' lives, the faults and the clients. It never changes what it tests.
 package cluster

@@ -68,7 +68,7 @@ func (e *Executor) Go(_ model.DirectoryID, work func(context.Context)) {
 	})
 }
 
-// Idle: no call is queued.
+// Idle reports that no call is queued.
 func (e *Executor) Idle() bool {
 	for _, l := range e.lanes {
 		if l.running || len(l.queue) > 0 {

@@ -34,7 +34,7 @@ func (f *Faults) Arm(happen func()) {
 	f.W.After(300*time.Millisecond, once)
 }
 
-// stepped: an append has had its effect, or its completion.
+// Stepped tells that an append has had its effect, or its completion.
 func (f *Faults) Stepped() {
 	if f.armed != nil && f.W.Chance(2) {
 		f.W.After(0, f.armed)

@@ -64,7 +64,7 @@ func (l *Loops) Pump() {
 	})
 }
 
-// Idle: nothing waits for a turn.
+// Idle reports that nothing waits for a turn.
 func (l *Loops) Idle() bool {
 	for _, loop := range l.loops {
 		if loop.Pending() > 0 {

@@ -63,7 +63,7 @@ func (w *World) At(t time.Time, do func()) {
 	heap.Push(&w.events, event{at: t, seq: w.seq, do: do})
 }
 
-// over: nothing is to come.
+// Over reports that nothing is to come.
 func (w *World) Over() bool { return len(w.events) == 0 }
 
 // Step runs the next event.
