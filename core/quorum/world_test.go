@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -14,12 +13,10 @@ import (
 	"testing/cryptotest"
 	"time"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/brokerd/brokerd/core/controller"
-	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -32,80 +29,6 @@ func (l worldLog) Write(b []byte) (int, error) {
 	_, rest, _ := bytes.Cut(b, []byte(" level="))
 	l.s.w.t.Logf("%v node %d life %d: %s", l.s.w.now.Sub(time.Unix(1e9, 0)), l.s.id, l.s.life, bytes.TrimSpace(rest))
 	return len(b), nil
-}
-
-var errDisk = errors.New("the disk has died")
-
-// memDisk is a disk that keeps what a Save has made durable, and may die inside one.
-type memDisk struct {
-	stored *Stored
-	die    bool // inside the next Save
-	dieAt  int  // inside the Save of this number; 0: in none
-	keep   bool // what that was to write
-	saves  int
-}
-
-func (d *memDisk) Load() (*Stored, error) {
-	if d.stored == nil {
-		return nil, nil
-	}
-	s := *d.stored
-	index, term := s.Snapshot.GetMetadata().GetIndex(), s.Snapshot.GetMetadata().GetTerm()
-	for _, e := range s.Entries {
-		if index++; e.GetIndex() != index || e.GetTerm() < term {
-			return nil, fmt.Errorf("entry %d of term %d stands at %d, after term %d", e.GetIndex(), e.GetTerm(), index, term)
-		}
-		term = e.GetTerm()
-	}
-	return &s, s.check()
-}
-
-func (d *memDisk) Create(first *Stored) error {
-	s := *first
-	d.stored = &s
-	return nil
-}
-
-func (d *memDisk) Save(c Change) error {
-	d.saves++
-	d.die = d.die || d.saves == d.dieAt
-	if d.die && !d.keep {
-		d.die = false
-		return errDisk
-	}
-	s := *d.stored
-	s.Hard = proto.Clone(c.Hard).(*raftpb.HardState)
-	s.Entries = slices.Clone(s.Entries)
-	if c.Snapshot != nil {
-		s.Snapshot = proto.Clone(c.Snapshot).(*raftpb.Snapshot)
-		s.Entries = slices.DeleteFunc(s.Entries, func(e *raftpb.Entry) bool {
-			return c.Reset || e.GetIndex() <= c.Snapshot.GetMetadata().GetIndex()
-		})
-	}
-	if len(c.Entries) > 0 {
-		first := c.Entries[0].GetIndex()
-		s.Entries = slices.DeleteFunc(s.Entries, func(e *raftpb.Entry) bool { return e.GetIndex() >= first })
-		for _, e := range c.Entries {
-			s.Entries = append(s.Entries, proto.Clone(e).(*raftpb.Entry))
-		}
-	}
-	d.stored = &s
-	if d.die {
-		d.die = false
-		return errDisk
-	}
-	return nil
-}
-
-func (d *memDisk) Room() error  { return nil }
-func (d *memDisk) Close() error { return nil }
-
-// last is where the durable log ends.
-func (d *memDisk) last() uint64 {
-	if n := len(d.stored.Entries); n > 0 {
-		return d.stored.Entries[n-1].GetIndex()
-	}
-	return d.stored.Snapshot.GetMetadata().GetIndex()
 }
 
 // event happens at its time, those of one time in the order in which they were made.
@@ -364,192 +287,6 @@ func (w *world) until(d time.Duration, f func() bool) bool {
 		next.turn()
 	}
 	return true
-}
-
-// worldClock is only read.
-type worldClock struct{ w *world }
-
-func (c worldClock) Now() time.Time { return c.w.now }
-func (c worldClock) NewTimer(time.Duration) (<-chan time.Time, func() bool) {
-	panic("a node that is turned by hand set a timer")
-}
-func (c worldClock) AfterFunc(time.Duration, func()) func() bool {
-	panic("a node that is turned by hand set a timer")
-}
-
-var _ loop.Clock = worldClock{}
-
-// worldPeers is the network as one life of a node has it.
-type worldPeers struct {
-	s    *site
-	life int
-}
-
-func (w *world) at(endpoint string) *site {
-	for _, s := range w.sites {
-		if s.endpoint == endpoint {
-			return s
-		}
-	}
-	return nil
-}
-
-// carry brings something from one node to another, or not, or twice, or late.
-func (w *world) carry(from, to *site, do func()) {
-	if to == nil || w.cuts[[2]*site{from, to}] || w.chance(w.drop) {
-		return
-	}
-	times := 1
-	if w.chance(w.double) {
-		times = 2
-	}
-	for range times {
-		w.after(time.Duration(w.rand.Int64N(int64(w.delay)+1)), do)
-	}
-}
-
-func (p *worldPeers) Post(to Address, message []byte, _ bool) {
-	w, s := p.s.w, p.s
-	if p.life != s.life {
-		w.failf("node %d sends after its end", s.id)
-	}
-	w.rests(s, message)
-	target := w.at(to.Endpoint)
-	w.carry(s, target, func() {
-		if target.node == nil {
-			return
-		}
-		if err := target.node.Receive(message); err != nil {
-			w.failf("node %d refuses what node %d sent: %v", target.id, s.id, err)
-		}
-		target.turn()
-	})
-}
-
-func (p *worldPeers) Ask(to Address, question []byte, timeout time.Duration, done func([]byte, error)) {
-	w, s := p.s.w, p.s
-	over := false
-	finish := func(b []byte, err error) {
-		if !over && p.life == s.life {
-			over = true
-			done(b, err)
-			s.turn()
-		}
-	}
-	w.after(timeout, func() { finish(nil, errors.New("no answer")) })
-	target := w.at(to.Endpoint)
-	if target == nil || to.Node != model.NoNode && to.Node != target.id {
-		return
-	}
-	w.carry(s, target, func() {
-		reply := func(answer []byte) { w.carry(target, s, func() { finish(answer, nil) }) }
-		switch {
-		case target.node != nil:
-			target.node.Question(bytes.Clone(question), reply)
-		case target.finder != nil:
-			target.finder.Question(bytes.Clone(question), reply)
-		default:
-			return
-		}
-		target.turn()
-	})
-}
-
-// rests says whether what a message rests on is durable: a term, a vote, entries.
-func (w *world) rests(s *site, message []byte) {
-	in, err := decodeMessage(message)
-	if err != nil {
-		w.failf("node %d sends what cannot be read: %v", s.id, err)
-	}
-	m, hard := in.raft, s.disk.stored.Hard
-	voted := func(candidate uint64) {
-		// With a later term on disk it never votes in this one again.
-		if hard.GetTerm() < m.GetTerm() || hard.GetTerm() == m.GetTerm() && hard.GetVote() != candidate {
-			w.failf("node %d votes in term %d for %x, and has on disk term %d and vote %x", s.id, m.GetTerm(), candidate, hard.GetTerm(), hard.GetVote())
-		}
-		key := [2]uint64{m.GetFrom(), m.GetTerm()}
-		if before, ok := w.votes[key]; ok && before != candidate {
-			w.failf("node %d votes twice in term %d", s.id, m.GetTerm())
-		}
-		w.votes[key] = candidate
-	}
-	switch {
-	case m.GetType() == raftpb.MsgVote:
-		voted(m.GetFrom())
-	case m.GetType() == raftpb.MsgVoteResp && !m.GetReject():
-		voted(m.GetTo())
-	case m.GetType() == raftpb.MsgAppResp && !m.GetReject() && m.GetIndex() > s.disk.last():
-		w.failf("node %d acknowledges entry %d, and has on disk %d", s.id, m.GetIndex(), s.disk.last())
-	case m.GetType() == raftpb.MsgSnap:
-		w.tally["snapshots"]++
-	}
-	if m.GetType() != raftpb.MsgPreVote && m.GetType() != raftpb.MsgPreVoteResp && m.GetTerm() > hard.GetTerm() {
-		w.failf("node %d speaks in term %d, and has on disk term %d", s.id, m.GetTerm(), hard.GetTerm())
-	}
-}
-
-// look sees whether what a node has come to contradicts what was seen before.
-func (w *world) look(s *site) {
-	n := s.node
-	if st := n.raft.BasicStatus(); st.RaftState == raft.StateLeader {
-		if before, ok := w.leaders[st.GetTerm()]; ok && before != n.raftID {
-			w.failf("term %d has two leaders, %x and %x", st.GetTerm(), before, n.raftID)
-		} else if !ok {
-			w.leaders[st.GetTerm()] = n.raftID
-			w.tally["elections"]++
-		}
-	}
-	if voters := n.conf.GetVoters(); !w.byHand && len(n.conf.GetVotersOutgoing()) == 0 && len(voters) == 2 {
-		w.failf("node %d rests at two voters", s.id)
-	}
-	w.lookAtLog(s)
-	if n.Leading() && !s.led {
-		for topic := range w.done {
-			if _, ok := n.Image().TopicByName(topic); !ok {
-				w.failf("node %d leads without topic %s, whose creation was answered", s.id, topic)
-			}
-		}
-	}
-	s.led = n.Leading()
-}
-
-func (w *world) lookAtLog(s *site) {
-	n := s.node
-	if n.applied == s.checked {
-		return
-	}
-	if n.applied < s.checked {
-		w.failf("node %d went back from %d to %d", s.id, s.checked, n.applied)
-	}
-	first, err := n.store.mem.FirstIndex()
-	if err != nil {
-		w.failf("%v", err)
-	}
-	if first = max(first, s.checked+1); first <= n.applied {
-		entries, err := n.store.mem.Entries(first, n.applied+1, 1<<40)
-		if err != nil {
-			w.failf("%v", err)
-		}
-		for _, e := range entries {
-			got := [2]uint64{e.GetTerm(), hash(e.GetData())}
-			if before, ok := w.entries[e.GetIndex()]; ok && before != got {
-				w.failf("node %d has another committed entry %d", s.id, e.GetIndex())
-			}
-			w.entries[e.GetIndex()] = got
-		}
-	}
-	s.checked = n.applied
-	got := hash(encoded(n.Image()))
-	if before, ok := w.images[n.applied]; ok && before != got {
-		w.failf("node %d has another image at %d", s.id, n.applied)
-	}
-	w.images[n.applied] = got
-}
-
-func hash(b []byte) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(b)
-	return h.Sum64()
 }
 
 // create asks a node for a topic. What is answered as done must be there for ever.
