@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -428,6 +429,21 @@ func TestDescribeCluster(t *testing.T) {
 	got = ask[*kmsg.DescribeClusterResponse](t, h, 2, req)
 	if len(got.Brokers) != 3 || !got.Brokers[2].IsFenced || got.Brokers[0].IsFenced || got.ClusterAuthorizedOperations == notAsked {
 		t.Errorf("got %+v", got)
+	}
+	c.apply(&image.BrokerFenceRecord{ID: 2, Epoch: 1, ShuttingDown: true})
+	for i, b := range ask[*kmsg.DescribeClusterResponse](t, h, 2, req).Brokers { // of each its epoch, and whether it is shutting down
+		tags := map[uint32]string{}
+		b.UnknownTags.Each(func(tag uint32, value []byte) { tags[tag] = fmt.Sprint(value) })
+		want := map[uint32]string{tagBrokerEpoch: "[0 0 0 0 0 0 0 1]"}
+		if i == 1 {
+			want[tagShuttingDown] = "[1]"
+		}
+		if !maps.Equal(tags, want) {
+			t.Errorf("broker %d: tags %v, want %v", b.NodeID, tags, want)
+		}
+	}
+	if b := ask[*kmsg.DescribeClusterResponse](t, h, 1, req).Brokers[0]; b.UnknownTags.Len() != 0 {
+		t.Errorf("version 1 has tags: %+v", b)
 	}
 	for kind, want := range map[int8]int16{2: 114, 7: 115} {
 		req.EndpointType = kind
