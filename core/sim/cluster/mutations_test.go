@@ -24,11 +24,6 @@ type mutation struct {
 // mutations are faults that a cluster could have; each must be caught.
 var mutations = []mutation{
 	{
-		name: "raise the high watermark by the committed ISR alone",
-		file: "core/partition/watermark.go",
-		old:  "f.inISR || f.maybe {", new: "f.inISR {",
-	},
-	{
 		name: "acknowledge before the store has the append",
 		file: "core/partition/watermark.go",
 		old:  "\treturn m.stored\n}\n\n// advance", new: "\treturn m.next\n}\n\n// advance",
