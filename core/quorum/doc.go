@@ -32,10 +32,10 @@
 // and partitions, is refused while there is no room for more.
 //
 // Invariants: no message leaves before the term, vote and entries are on disk that it rests
-// on; nobody forgets a change of the membership that it has applied; nothing is answered before it is committed and in Image; images are
-// published in order, and each contains the one before; a database that is
-// damaged, truncated or empty refuses to open, and is never taken for a new
-// one; a new one appears whole or not at all; a single voter leads at once and
-// never resigns. Tested in cluster_test.go, stories_test.go, disk_test.go, quorum_test.go, recovery_test.go, entry_test.go,
-// reserve_test.go and stepped_test.go.
+// on; nobody forgets a change of the membership that it has applied; nothing is answered
+// before it is committed and in Image; images are published in order, and each contains the
+// one before; a database that is damaged, truncated or empty refuses to open, and is never
+// taken for a new one; a new one appears whole or not at all; a single voter leads at once
+// and never resigns. Tested in cluster_test.go, stories_test.go, disk_test.go,
+// quorum_test.go, recovery_test.go, entry_test.go, reserve_test.go and stepped_test.go.
 package quorum
