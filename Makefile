@@ -3,7 +3,7 @@
 export BROKERD_CACHE ?= $(HOME)/.cache/brokerd
 FUZZ_SECONDS ?= 300
 
-.PHONY: suites test build unit race sim e2e clients lint fuzz cross full clean
+.PHONY: suites test build unit race sim e2e chaos clients lint fuzz cross full clean
 
 build:
 	go build -o bin/brokerd ./cmd/brokerd
@@ -11,7 +11,7 @@ build:
 test: lint unit race sim cross e2e clients
 
 # Everything but the tests that start real brokers and clients.
-PACKAGES = $(shell go list ./... | grep -v -e /test/e2e -e /test/clients)
+PACKAGES = $(shell go list ./... | grep -v -e /test/e2e -e /test/clients -e /test/chaos)
 
 unit:
 	go test -timeout 20m $(PACKAGES)
@@ -27,6 +27,11 @@ sim:
 
 e2e:
 	go test -count=1 -timeout 20m -v ./test/e2e/
+	go test -count=1 -timeout 10m -v ./test/chaos
+
+# Fifty faults of each kind on three brokers under load, and ten that grow from one; an hour.
+chaos:
+	go run ./test/chaos -count 50 -growths 10
 
 # Every client, every tool and Kafka Streams, each in its cases; a table at the end.
 clients:

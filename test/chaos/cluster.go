@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	brokers    = 3
+	topicName  = "load"
+	partitions = 3
+	pollEvery  = 20 * time.Millisecond
+	askTimeout = 2 * time.Second
+)
+
+// cluster is three brokers and who asks them.
+type cluster struct {
+	nodes  []*node // broker n is at n-1
+	wires  *wires
+	ledger *ledger
+	asking *kgo.Client
+}
+
+func newCluster(executable, dir string, l *ledger) (*cluster, error) {
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("a secret of this run that is long enough to be one"), 0o600); err != nil {
+		return nil, err
+	}
+	c := &cluster{ledger: l}
+	c.wires = newWires(c.owner)
+	for n := 1; n <= brokers; n++ {
+		b, err := newNode(n, executable, dir, secret, c.wires)
+		if err != nil {
+			return nil, err
+		}
+		b.exits = func(n int, err error, tail string) { l.violate(exited, "broker %d: %v\n%s", n, err, tail) }
+		c.nodes = append(c.nodes, b)
+	}
+	var err error
+	c.asking, err = newClient(c.addrs(), kgo.RequestRetries(0))
+	return c, err
+}
+
+func (c *cluster) owner(inode string) int {
+	for _, b := range c.nodes {
+		if b.owns(inode) {
+			return b.n
+		}
+	}
+	return 0
+}
+
+func (c *cluster) addrs() []string {
+	var out []string
+	for _, b := range c.nodes {
+		out = append(out, b.clients)
+	}
+	return out
+}
+
+func (c *cluster) node(n int) *node { return c.nodes[n-1] }
+
+// seedAll has each broker know of all.
+func (c *cluster) seedAll() {
+	for _, b := range c.nodes {
+		for _, other := range c.nodes {
+			b.seeds = append(b.seeds, other.reached)
+		}
+	}
+}
+
+func (c *cluster) startAll() error {
+	for _, b := range c.nodes {
+		if err := b.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends all processes.
+func (c *cluster) stop() {
+	for _, b := range c.nodes {
+		b.dismiss()
+	}
+	for _, b := range c.nodes {
+		b.watched.Wait()
+	}
+	c.wires.stop()
+	c.asking.Close()
+}
+
+// eventually waits until f returns nil; its error is f's last one.
+func eventually(timeout time.Duration, f func() error) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if time.Since(began) > timeout {
+			return fmt.Errorf("not within %s: %w", timeout, err)
+		}
+	}
+}
+
+// ask sends a request to any broker that answers, or to the one named.
+func ask[T kmsg.Response](c *cluster, n int, req kmsg.Request) (T, error) {
+	var none T
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	var errs error
+	for i, b := range c.asking.SeedBrokers() {
+		if n != 0 && i != n-1 {
+			continue
+		}
+		one, cancel := context.WithTimeout(ctx, askTimeout/4)
+		resp, err := b.Request(one, req)
+		cancel()
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		return resp.(T), nil
+	}
+	return none, fmt.Errorf("nobody answers: %w", errs)
+}
+
+// state is where the topic's partitions are.
+type state struct {
+	clusterID string
+	leaders   []int
+	isr       [][]int32
+	replicas  [][]int32
+	brokers   int
+}
+
+// state asks a broker, or any where n is 0.
+func (c *cluster) state(n int) (state, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	topic := topicName
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	resp, err := ask[*kmsg.MetadataResponse](c, n, req)
+	if err != nil {
+		return state{}, err
+	}
+	if len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != 0 {
+		return state{}, fmt.Errorf("there is no topic %s", topicName)
+	}
+	s := state{brokers: len(resp.Brokers)}
+	if resp.ClusterID != nil {
+		s.clusterID = *resp.ClusterID
+	}
+	count := len(resp.Topics[0].Partitions)
+	s.leaders, s.isr, s.replicas = make([]int, count), make([][]int32, count), make([][]int32, count)
+	for _, p := range resp.Topics[0].Partitions {
+		s.leaders[p.Partition], s.isr[p.Partition], s.replicas[p.Partition] = int(p.Leader), p.ISR, p.Replicas
+	}
+	return s, nil
+}
+
+// awaitInSync waits until each partition has a leader and a replica in sync on each broker, as
+// every broker says that runs.
+func (c *cluster) awaitInSync() error {
+	return eventually(inSyncMax, func() error {
+		for _, b := range c.nodes {
+			if b.pid() == 0 {
+				continue
+			}
+			s, err := c.state(b.n)
+			if err != nil {
+				return fmt.Errorf("broker %d: %w", b.n, err)
+			}
+			for p, isr := range s.isr {
+				if len(isr) != brokers || s.leaders[p] < 0 {
+					return fmt.Errorf("broker %d: partition %d has leader %d and %v in sync of %v", b.n, p, s.leaders[p], isr, s.replicas[p])
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// quorum asks who leads the quorum, and who votes.
+func (c *cluster) quorum(n int) (leader int, voters []int32, err error) {
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	topic, partition := kmsg.NewDescribeQuorumRequestTopic(), kmsg.NewDescribeQuorumRequestTopicPartition()
+	topic.Topic, topic.Partitions = "__cluster_metadata", append(topic.Partitions, partition)
+	req.Topics = append(req.Topics, topic)
+	resp, err := ask[*kmsg.DescribeQuorumResponse](c, n, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+		return 0, nil, fmt.Errorf("nobody tells of the quorum: error %d", resp.ErrorCode)
+	}
+	p := resp.Topics[0].Partitions[0]
+	for _, v := range p.CurrentVoters {
+		voters = append(voters, v.ReplicaID)
+	}
+	return int(p.LeaderID), voters, nil
+}
+
+// awaitVoters waits until so many brokers vote.
+func (c *cluster) awaitVoters(want int, timeout time.Duration) error {
+	return eventually(timeout, func() error {
+		_, voters, err := c.quorum(0)
+		if err == nil && len(voters) != want {
+			err = fmt.Errorf("%v vote", voters)
+		}
+		return err
+	})
+}
+
+// createTopic makes a topic with as many replicas as asked for, of which two must be in sync
+// where there are three.
+func (c *cluster) createTopic(replicas int16, timeout time.Duration) error {
+	minISR, forever := "2", "-1"
+	if replicas < brokers {
+		minISR = "1"
+	}
+	admin := kadm.NewClient(c.asking)
+	return eventually(timeout, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		_, err := admin.CreateTopic(ctx, partitions, replicas, map[string]*string{"retention.ms": &forever, "min.insync.replicas": &minISR}, topicName)
+		return err
+	})
+}
+
+// outputs says where each broker's output is.
+func (c *cluster) outputs() string {
+	out := ""
+	for _, b := range c.nodes {
+		out += " " + b.output
+	}
+	return out
+}

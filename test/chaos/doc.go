@@ -1,0 +1,22 @@
+// Chaos runs three real brokers, each a process with its own plugins, under load by
+// franz-go, does to them what a seed decides, and holds what clients were told against what
+// they can read.
+//
+//	go run ./test/chaos                                  a few events of each kind
+//	go run ./test/chaos -events kill-leader,cut -count 50 -seed 7
+//	go run ./test/chaos -growths 5                       one broker becomes three, under load
+//
+// It owns the brokers' processes (nodes.go), the wires between their transports, which it can
+// cut in each direction (wires.go), the load (load.go), the ledger that tells whether
+// anything was lost, changed, doubled or left out (ledger.go), the faults (events.go), the
+// growth of a cluster (growth.go) and the table that it prints. It never reaches into a
+// broker: what it knows, a user can know.
+//
+// What must hold, whatever happens: an acknowledged record can be read at the offset that
+// was told; an offset never changes its record; offsets have no holes; a record of an
+// idempotent producer is there once, in the order of sending; no client sees an error; and
+// when a fault ends, each partition acknowledges again, with all its replicas in sync, before
+// a time. The program ends with 1 where anything did not.
+//
+// Only Linux: whose a connection is, and which process is a plugin, is read from /proc.
+package main

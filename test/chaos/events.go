@@ -1,0 +1,302 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	// servedMax is how long after a fault each partition may take to acknowledge again, on a
+	// machine that has other things to do.
+	servedMax = 30 * time.Second
+	// restartedMax is the same where all brokers were killed.
+	restartedMax = 10 * time.Second
+	inSyncMax    = 60 * time.Second
+	calmMax      = 400 * time.Millisecond
+)
+
+// event is a kind of fault.
+type event struct {
+	name  string
+	about string
+	do    func(r *run) (what string, err error)
+}
+
+// events are all kinds of them.
+func events() []event {
+	return []event{
+		{"kill-leader", "kill -9 of the leader of a partition", (*run).killLeader},
+		{"kill-follower", "kill -9 of a follower", (*run).killFollower},
+		{"kill-controller", "kill -9 of the active controller", (*run).killController},
+		{"kill-all", "kill -9 of all three at once", (*run).killAll},
+		{"stop", "SIGSTOP for a while", (*run).pause},
+		{"storage", "kill -9 of a storage plugin", func(r *run) (string, error) { return r.killPlugin(storagePlugin) }},
+		{"transport", "kill -9 of a transport plugin", func(r *run) (string, error) { return r.killPlugin(transportPlugin) }},
+		{"stop-storage", "SIGSTOP of a storage plugin for a while", (*run).pauseStorage},
+		{"term", "SIGTERM and a new start", (*run).term},
+		{"rolling", "SIGTERM and a new start of each in turn", (*run).rolling},
+		{"cut", "a broker cut off both ways for a while", (*run).cut},
+		{"cut-one-way", "a broker that is not heard, or hears nothing, for a while", (*run).cutOneWay},
+		{"cut-pair", "two brokers cut off from each other for a while", (*run).cutPair},
+	}
+}
+
+// run is one run of faults.
+type run struct {
+	*cluster
+	rng *rand.Rand
+	out io.Writer
+	// longest is how long a fault lasts at most.
+	longest time.Duration
+	// restarted is how long it took until each partition acknowledged, when all had been
+	// killed.
+	restarted []time.Duration
+}
+
+// between draws a time.
+func (r *run) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(r.rng.Int64N(int64(most-least)))
+}
+
+func (r *run) any() int { return 1 + r.rng.IntN(brokers) }
+
+// wait lets time pass: how long a fault lasts is what is asked for.
+func wait(d time.Duration) { <-time.After(d) }
+
+// roles are a drawn partition's leader and followers.
+func (r *run) roles() (partition, leader int, followers []int, err error) {
+	partition = r.rng.IntN(partitions)
+	err = eventually(servedMax, func() error {
+		s, err := r.state(0)
+		if err != nil {
+			return err
+		}
+		if leader = s.leaders[partition]; leader < 1 {
+			return fmt.Errorf("partition %d has no leader", partition)
+		}
+		followers = nil
+		for _, n := range s.replicas[partition] {
+			if int(n) != leader {
+				followers = append(followers, int(n))
+			}
+		}
+		slices.Sort(followers)
+		return nil
+	})
+	return partition, leader, followers, err
+}
+
+func (r *run) killLeader() (string, error) {
+	p, leader, _, err := r.roles()
+	if err != nil {
+		return "", err
+	}
+	return r.killOne(leader, fmt.Sprintf("leads partition %d", p))
+}
+
+func (r *run) killFollower() (string, error) {
+	p, _, followers, err := r.roles()
+	if err != nil {
+		return "", err
+	}
+	return r.killOne(followers[r.rng.IntN(len(followers))], fmt.Sprintf("follows partition %d", p))
+}
+
+func (r *run) killController() (string, error) {
+	leader := 0
+	err := eventually(servedMax, func() (err error) {
+		leader, _, err = r.quorum(0)
+		if err == nil && leader < 1 {
+			err = errors.New("nobody leads the quorum")
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return r.killOne(leader, "is the active controller")
+}
+
+func (r *run) killOne(n int, why string) (string, error) {
+	down := r.between(0, r.longest*3/5)
+	if err := r.node(n).end(syscall.SIGKILL); err != nil {
+		return "", err
+	}
+	wait(down)
+	return fmt.Sprintf("broker %d, which %s, down for %s", n, why, down.Round(time.Millisecond)), r.node(n).start()
+}
+
+func (r *run) killAll() (string, error) {
+	order := r.rng.Perm(brokers)
+	for _, i := range order {
+		r.nodes[i].dismiss()
+	}
+	for _, i := range order {
+		if err := r.nodes[i].end(syscall.SIGKILL); err != nil {
+			return "", err
+		}
+	}
+	began, mark := time.Now(), r.ledger.mark()
+	if err := r.startAll(); err != nil {
+		return "", err
+	}
+	err := eventually(servedMax, func() error { return r.ledger.passed(mark) })
+	took := time.Since(began)
+	r.restarted = append(r.restarted, took)
+	if err == nil && took > restartedMax {
+		r.ledger.violate(notServed, "all were killed, and served %s after their start", took.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("served %s after the start", took.Round(time.Millisecond)), err
+}
+
+func (r *run) pause() (string, error) {
+	n, d := r.any(), r.between(r.longest/10, r.longest)
+	r.node(n).signal(syscall.SIGSTOP)
+	wait(d)
+	r.node(n).signal(syscall.SIGCONT)
+	return fmt.Sprintf("broker %d for %s", n, d.Round(time.Millisecond)), nil
+}
+
+func (r *run) findPlugin(n int, name string) (pid int, err error) {
+	err = eventually(servedMax, func() error {
+		pid, err = r.node(n).plugin(name)
+		return err
+	})
+	return pid, err
+}
+
+func (r *run) killPlugin(name string) (string, error) {
+	n := r.any()
+	pid, err := r.findPlugin(n, name)
+	if err != nil {
+		return "", err
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	err = eventually(servedMax, func() error {
+		next, err := r.node(n).plugin(name)
+		if err == nil && next == pid {
+			err = fmt.Errorf("the process that was killed is there")
+		}
+		return err
+	})
+	return fmt.Sprintf("of broker %d, whose next was there after %s", n, time.Since(began).Round(time.Millisecond)), err
+}
+
+func (r *run) pauseStorage() (string, error) {
+	n, d := r.any(), r.between(r.longest/10, r.longest)
+	pid, err := r.findPlugin(n, storagePlugin)
+	if err != nil {
+		return "", err
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	wait(d)
+	_ = syscall.Kill(pid, syscall.SIGCONT) // it may have been killed, since it did not answer
+	return fmt.Sprintf("of broker %d for %s", n, d.Round(time.Millisecond)), nil
+}
+
+func (r *run) term() (string, error) {
+	n, down := r.any(), r.between(0, r.longest*2/5)
+	if err := r.node(n).end(syscall.SIGTERM); err != nil {
+		return "", err
+	}
+	wait(down)
+	return fmt.Sprintf("broker %d, down for %s", n, down.Round(time.Millisecond)), r.node(n).start()
+}
+
+func (r *run) rolling() (string, error) {
+	what := ""
+	for _, i := range r.rng.Perm(brokers) {
+		b := r.nodes[i]
+		began := time.Now()
+		if err := b.end(syscall.SIGTERM); err != nil {
+			return what, err
+		}
+		what += fmt.Sprintf("broker %d ended in %s; ", b.n, time.Since(began).Round(time.Millisecond))
+		if err := b.start(); err != nil {
+			return what, err
+		}
+		if err := r.awaitInSync(); err != nil {
+			return what, fmt.Errorf("after the restart of broker %d: %w", b.n, err)
+		}
+	}
+	return what, nil
+}
+
+// lasting is how long the cuts last, and what becomes of what they kept.
+func (r *run) lasting(what string) (string, error) {
+	d, reset := r.between(r.longest/10, r.longest), r.rng.IntN(2) == 0
+	wait(d)
+	r.wires.mend(reset)
+	if reset {
+		return fmt.Sprintf("%s for %s, and connections were lost", what, d.Round(time.Millisecond)), nil
+	}
+	return fmt.Sprintf("%s for %s, and what was kept came late", what, d.Round(time.Millisecond)), nil
+}
+
+func (r *run) others(n int) []int {
+	return slices.DeleteFunc([]int{1, 2, 3}, func(m int) bool { return m == n })
+}
+
+func (r *run) cut() (string, error) {
+	n := r.any()
+	for _, m := range r.others(n) {
+		r.wires.sever(n, m)
+		r.wires.sever(m, n)
+	}
+	return r.lasting(fmt.Sprintf("broker %d", n))
+}
+
+func (r *run) cutOneWay() (string, error) {
+	n, heard := r.any(), r.rng.IntN(2) == 0
+	for _, m := range r.others(n) {
+		if heard {
+			r.wires.sever(m, n)
+		} else {
+			r.wires.sever(n, m)
+		}
+	}
+	if heard {
+		return r.lasting(fmt.Sprintf("broker %d heard nothing", n))
+	}
+	return r.lasting(fmt.Sprintf("broker %d was not heard", n))
+}
+
+func (r *run) cutPair() (string, error) {
+	pair := r.others(r.any())
+	r.wires.sever(pair[0], pair[1])
+	r.wires.sever(pair[1], pair[0])
+	return r.lasting(fmt.Sprintf("brokers %d and %d", pair[0], pair[1]))
+}
+
+// one has one event happen, waits until all serves again, and returns the longest pause.
+func (r *run) one(number int, e event) (pause time.Duration) {
+	wait(r.between(0, calmMax))
+	r.ledger.watchPauses()
+	began := time.Now()
+	what, err := e.do(r)
+	if err != nil {
+		r.ledger.violate(notServed, "event %d, %s, %s: %v", number, e.name, what, err)
+	}
+	mark := r.ledger.mark()
+	if err := eventually(servedMax, func() error { return r.ledger.passed(mark) }); err != nil {
+		r.ledger.violate(notServed, "after event %d, %s, %s: %v", number, e.name, what, err)
+	}
+	pause = r.ledger.pause()
+	served := time.Since(began)
+	if err := r.awaitInSync(); err != nil {
+		r.ledger.violate(notServed, "after event %d, %s, %s: %v", number, e.name, what, err)
+	}
+	say(r.out, "%s %4d %-15s %s; pause %s, served after %s, in sync after %s\n", began.Format("15:04:05.000"), number, e.name, what,
+		pause.Round(time.Millisecond), served.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	return pause
+}

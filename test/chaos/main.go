@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are what is asked for.
+type options struct {
+	events  []event
+	count   int
+	growths int
+	longest time.Duration // of a fault
+	seed    uint64
+	brokerd string
+	dir     string
+	keep    bool
+	out     io.Writer
+}
+
+func main() {
+	opts := options{out: os.Stdout}
+	names := flag.String("events", "all", "kinds of events, by commas; none: only growths")
+	flag.IntVar(&opts.count, "count", 3, "events of each kind")
+	flag.IntVar(&opts.growths, "growths", 0, "how often one broker becomes three")
+	flag.DurationVar(&opts.longest, "longest", 5*time.Second, "how long a fault lasts at most; a tenth of it at least")
+	flag.Uint64Var(&opts.seed, "seed", uint64(time.Now().UnixNano()%100000), "what decides which, when and how long")
+	flag.StringVar(&opts.brokerd, "brokerd", "", "the executable; built where none is named")
+	flag.StringVar(&opts.dir, "dir", "", "directory of all data and outputs; a temporary one where none is named")
+	flag.BoolVar(&opts.keep, "keep", false, "keep that directory also where nothing is wrong")
+	flag.Usage = usage
+	flag.Parse()
+	var broken bool
+	var err error
+	if opts.events, err = choose(*names); err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		broken, err = chaos(ctx, opts)
+		stop()
+	}
+	switch {
+	case err != nil:
+		say(os.Stderr, "%v\n", err)
+		os.Exit(2)
+	case broken:
+		os.Exit(1)
+	}
+}
+
+// say prints; where nobody can be told, the exit code tells.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+
+func usage() {
+	say(flag.CommandLine.Output(), "%s\n", "Three real brokers under load and faults. Kinds of events:")
+	for _, e := range events() {
+		say(flag.CommandLine.Output(), "  %-16s %s\n", e.name, e.about)
+	}
+	flag.PrintDefaults()
+}
+
+// choose finds kinds of events by their names.
+func choose(names string) ([]event, error) {
+	all := events()
+	switch names {
+	case "all":
+		return all, nil
+	case "none":
+		return nil, nil
+	}
+	var out []event
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(all, func(e event) bool { return e.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no event %q; -h lists them", name)
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+// chaos does what is asked for, or less where ctx ends before, and tells whether a promise was
+// broken.
+func chaos(ctx context.Context, opts options) (broken bool, err error) {
+	if opts.dir == "" {
+		if opts.dir, err = os.MkdirTemp("", "brokerd-chaos-"); err != nil {
+			return false, err
+		}
+	}
+	if err := os.MkdirAll(opts.dir, 0o755); err != nil {
+		return false, err
+	}
+	defer func() {
+		if !opts.keep && !broken && err == nil {
+			os.RemoveAll(opts.dir)
+		}
+	}()
+	if opts.brokerd == "" {
+		opts.brokerd = filepath.Join(opts.dir, "brokerd")
+		if out, err := exec.Command("go", "build", "-o", opts.brokerd, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput(); err != nil {
+			return false, fmt.Errorf("build brokerd: %w\n%s", err, out)
+		}
+	}
+	say(opts.out, "seed %d, directory %s\n", opts.seed, opts.dir)
+	all := newTable()
+	if len(opts.events) > 0 {
+		if err := faults(ctx, opts, all); err != nil {
+			return false, err
+		}
+	}
+	for n := range opts.growths {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := growth(opts, n, all); err != nil {
+			return false, err
+		}
+	}
+	return all.print(opts), nil
+}
+
+// faults runs three brokers, and as many events of each kind as are asked for.
+func faults(ctx context.Context, opts options, all *table) error {
+	l := newLedger(partitions, true, false)
+	c, err := newCluster(opts.brokerd, opts.dir, l)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	r := &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, 0)), out: opts.out, longest: opts.longest}
+	c.seedAll()
+	if err := c.startAll(); err != nil {
+		return err
+	}
+	if err := c.awaitVoters(brokers, servedMax); err != nil {
+		return fmt.Errorf("start three brokers: %w; see%s", err, c.outputs())
+	}
+	if err := c.createTopic(brokers, servedMax); err != nil {
+		return fmt.Errorf("create the topic: %w; see%s", err, c.outputs())
+	}
+	if err := c.awaitInSync(); err != nil {
+		return fmt.Errorf("create the topic: %w; see%s", err, c.outputs())
+	}
+	none := l.mark()
+	ld, err := startLoad(c.addrs(), l)
+	if err != nil {
+		return err
+	}
+	if err := eventually(servedMax, func() error { return l.passed(none) }); err != nil {
+		l.violate(notServed, "the first records: %v", err)
+	}
+	var due []event
+	for _, e := range opts.events {
+		due = append(due, slices.Repeat([]event{e}, opts.count)...)
+	}
+	r.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
+	for i, e := range due {
+		if ctx.Err() != nil {
+			break
+		}
+		all.add(e.name, r.one(i+1, e))
+	}
+	ld.finish(servedMax)
+	c.readBackFromEach()
+	all.restarted = append(all.restarted, r.restarted...)
+	all.count(l)
+	return nil
+}
+
+// table is what is printed at the end.
+type table struct {
+	kinds              []string
+	pauses             map[string][]time.Duration
+	restarted          []time.Duration
+	sent, acknowledged int
+	broken             map[violation]int
+	told               []string
+	began              time.Time
+}
+
+func newTable() *table {
+	return &table{pauses: map[string][]time.Duration{}, broken: map[violation]int{}, began: time.Now()}
+}
+
+func (t *table) add(kind string, pause time.Duration) {
+	if len(t.pauses[kind]) == 0 {
+		t.kinds = append(t.kinds, kind)
+	}
+	t.pauses[kind] = append(t.pauses[kind], pause)
+}
+
+func (t *table) count(l *ledger) {
+	sent, acknowledged := l.counts()
+	t.sent += sent
+	t.acknowledged += acknowledged
+	broken, told := l.sum()
+	for v, n := range broken {
+		t.broken[v] += n
+	}
+	t.told = append(t.told, told...)
+}
+
+// print tells all, and whether a promise was broken.
+func (t *table) print(opts options) (broken bool) {
+	slices.Sort(t.kinds)
+	say(opts.out, "\n%-16s %6s %12s %12s\n", "event", "count", "pause p50", "pause max")
+	for _, kind := range t.kinds {
+		p50, most := spread(t.pauses[kind])
+		say(opts.out, "%-16s %6d %12s %12s\n", kind, len(t.pauses[kind]), p50, most)
+	}
+	if len(t.restarted) > 0 {
+		p50, most := spread(t.restarted)
+		say(opts.out, "all killed: each partition acknowledged p50 %s, max %s after the start\n", p50, most)
+	}
+	say(opts.out, "%d records sent, %d acknowledged", t.sent, t.acknowledged)
+	for _, v := range violations {
+		say(opts.out, ", %d %s", t.broken[v], v)
+		broken = broken || t.broken[v] > 0
+	}
+	say(opts.out, "\nseed %d, in %s, on %d processors (%s), load %s\n", opts.seed, time.Since(t.began).Round(time.Second), runtime.NumCPU(), runtime.GOARCH, machineLoad())
+	for _, words := range t.told {
+		say(opts.out, "%s\n", words)
+	}
+	if broken {
+		say(opts.out, "what the brokers printed is in %s\n", opts.dir)
+	}
+	return broken
+}
+
+func spread(all []time.Duration) (p50, most time.Duration) {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2].Round(time.Millisecond), sorted[len(sorted)-1].Round(time.Millisecond)
+}
+
+// machineLoad is how many processes wanted to run lately.
+func machineLoad() string {
+	line, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(line))[:3], " ")
+}
+
+// readBackFromEach reads all with each broker stopped in turn, so that the others' copies are
+// read.
+func (c *cluster) readBackFromEach() {
+	for _, b := range c.nodes {
+		if err := b.end(syscall.SIGTERM); err != nil {
+			c.ledger.violate(notServed, "stop broker %d to read from the others: %v", b.n, err)
+		}
+		how := fmt.Sprintf("read without broker %d", b.n)
+		if err := readBack(c.addrs(), c.ledger, how, inSyncMax); err != nil {
+			c.ledger.violate(clientErr, "%s: %v", how, err)
+		}
+		if err := b.start(); err != nil {
+			c.ledger.violate(notServed, "start broker %d: %v", b.n, err)
+		}
+		if err := c.awaitInSync(); err != nil {
+			c.ledger.violate(notServed, "after the reading without broker %d: %v", b.n, err)
+		}
+	}
+}

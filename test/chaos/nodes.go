@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// supervisedAfter is when a broker that ended by itself is started again.
+	supervisedAfter = 200 * time.Millisecond
+	stopTimeout     = 30 * time.Second
+	// Ports of brokers are below those that kernels give to connections, so that nobody has
+	// them between two lives of a broker.
+	portMin, portMax = 10_000, 30_000
+)
+
+// Names of plugins, as they are in the command line of their processes.
+const (
+	storagePlugin   = "storage-file"
+	transportPlugin = "transport-tcp"
+)
+
+// node is one broker, in all its lives.
+type node struct {
+	n          int
+	executable string
+	dir        string // its data
+	output     string // the file of all that it printed
+	clients    string // where clients dial it
+	transport  string // where it listens for others
+	reached    string // where others dial it, which is its gate
+	gate       *gate
+	secret     string
+	seeds      []string
+	alone      bool // it may create a cluster by itself
+	exits      func(n int, err error, tail string)
+
+	mu      sync.Mutex
+	now     *life
+	wanted  bool // it is to run: one that ends is started again
+	watched sync.WaitGroup
+}
+
+// life is one process of a broker.
+type life struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it was reaped
+	err  error
+}
+
+// freePort finds a port that nobody listens on.
+func freePort() (int, error) {
+	for range 200 {
+		port := portMin + rand.IntN(portMax-portMin)
+		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			l.Close()
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
+}
+
+// newNode makes a broker that is yet to be started. Others dial it by wires.
+func newNode(n int, executable, dir, secret string, w *wires) (*node, error) {
+	var ports [2]int
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	b := &node{
+		n: n, executable: executable, secret: secret,
+		dir: filepath.Join(dir, fmt.Sprintf("broker-%d", n)), output: filepath.Join(dir, fmt.Sprintf("broker-%d.log", n)),
+		clients: "127.0.0.1:" + strconv.Itoa(ports[0]), transport: "127.0.0.1:" + strconv.Itoa(ports[1]),
+	}
+	var err error
+	if b.gate, err = w.gate(n, b.transport); err != nil {
+		return nil, err
+	}
+	b.reached = b.gate.addr
+	return b, nil
+}
+
+func (b *node) arguments() []string {
+	var out []string
+	for _, pair := range []string{
+		"node.id=" + strconv.Itoa(b.n), "data=" + b.dir, "listeners=PLAINTEXT://" + b.clients, "admin.listen=127.0.0.1:0",
+		"cluster.bootstrap=" + strconv.FormatBool(b.alone || len(b.seeds) > 0), "cluster.seeds=" + strings.Join(b.seeds, ","),
+		"transport.plugin=" + transportPlugin, "group.initial.rebalance.delay.ms=0",
+		fmt.Sprintf(`transport.config={"listen":%q,"advertise":%q,"secret_file":%q}`, b.transport, b.reached, b.secret),
+	} {
+		out = append(out, "--set", pair)
+	}
+	return out
+}
+
+// start starts a process, and another one when it ends by itself.
+func (b *node) start() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wanted = true
+	return b.launch()
+}
+
+func (b *node) launch() error {
+	output, err := os.OpenFile(b.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	if _, err := fmt.Fprintf(output, "%s --- broker %d starts\n", time.Now().Format("15:04:05.000"), b.n); err != nil {
+		return err
+	}
+	cmd := exec.Command(b.executable, b.arguments()...)
+	cmd.Stdout, cmd.Stderr = output, output
+	endWithParent(cmd)
+	if err := b.gate.open(); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		b.gate.close()
+		return fmt.Errorf("start broker %d: %w", b.n, err)
+	}
+	l := &life{cmd: cmd, done: make(chan struct{})}
+	b.now = l
+	b.watched.Go(func() { b.watch(l) })
+	return nil
+}
+
+// watch waits for the end of a process, and starts another one where it was not to end.
+func (b *node) watch(l *life) {
+	l.err = l.cmd.Wait()
+	b.gate.close()
+	close(l.done)
+	b.mu.Lock()
+	unasked := b.wanted && b.now == l
+	b.mu.Unlock()
+	if !unasked {
+		return
+	}
+	b.exits(b.n, l.err, b.tail())
+	<-time.After(supervisedAfter)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wanted && b.now == l {
+		_ = b.launch() // the next answer that is missing tells
+	}
+}
+
+// end lets the process go by a signal, and returns when it is gone. A broker that does not run is gone.
+func (b *node) end(sig syscall.Signal) error {
+	b.mu.Lock()
+	l := b.now
+	b.wanted, b.now = false, nil
+	b.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	_ = l.cmd.Process.Signal(sig) // fails where it is gone
+	late := time.NewTimer(stopTimeout)
+	defer late.Stop()
+	select {
+	case <-l.done:
+	case <-late.C:
+		_ = l.cmd.Process.Kill()
+		<-l.done
+		return fmt.Errorf("broker %d did not end within %s", b.n, stopTimeout)
+	}
+	if sig == syscall.SIGTERM && l.err != nil {
+		return fmt.Errorf("broker %d ended with %w", b.n, l.err)
+	}
+	return nil
+}
+
+// dismiss sends SIGKILL, and returns at once.
+func (b *node) dismiss() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wanted = false
+	if b.now != nil {
+		_ = b.now.cmd.Process.Kill() // fails where it is gone
+	}
+}
+
+// signal sends a signal to the process.
+func (b *node) signal(sig syscall.Signal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now != nil {
+		_ = b.now.cmd.Process.Signal(sig) // fails where it is gone
+	}
+}
+
+// pid is the process, or 0.
+func (b *node) pid() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now == nil {
+		return 0
+	}
+	return b.now.cmd.Process.Pid
+}
+
+// plugin finds a plugin's process.
+func (b *node) plugin(name string) (pid int, err error) {
+	for _, child := range children(b.pid()) {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
+		if bytes.Contains(line, []byte(name)) {
+			return child, nil
+		}
+	}
+	return 0, fmt.Errorf("broker %d has no process of %s", b.n, name)
+}
+
+// owns reports whether a socket is the broker's, or a plugin's of it.
+func (b *node) owns(inode string) bool {
+	pid := b.pid()
+	if pid == 0 {
+		return false
+	}
+	if holds(pid, inode) {
+		return true
+	}
+	for _, child := range children(pid) {
+		if holds(child, inode) {
+			return true
+		}
+	}
+	return false
+}
+
+const tailBytes = 4000
+
+// tail is the end of what it printed.
+func (b *node) tail() string {
+	out, _ := os.ReadFile(b.output)
+	return string(out[max(0, len(out)-tailBytes):])
+}
+
+// wipe loses its disk.
+func (b *node) wipe() error {
+	if b.pid() != 0 {
+		return errors.New("wipe the disk of a broker that runs")
+	}
+	return os.RemoveAll(b.dir)
+}
+
+// children are the processes whose parent is pid, those of any thread of it.
+func children(pid int) []int {
+	var found []int
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		line, _ := os.ReadFile(list)
+		for _, field := range strings.Fields(string(line)) {
+			if n, err := strconv.Atoi(field); err == nil {
+				found = append(found, n)
+			}
+		}
+	}
+	return found
+}
