@@ -17,6 +17,8 @@ type store struct {
 	// saved is the hard state on disk: a commit index alone is not worth a sync.
 	saved *raftpb.HardState
 	mem   *raft.MemoryStorage
+	// unsure: a change may be on disk or not.
+	unsure bool
 }
 
 // openStore takes what a disk has loaded.
@@ -51,6 +53,7 @@ func (s *store) save(rd raft.Ready) error {
 	}
 	if rd.MustSync || c.Snapshot != nil || s.saved.GetCommit() < lastChange(rd.CommittedEntries) {
 		if err := s.disk.Save(c); err != nil {
+			s.unsure = true
 			return fmt.Errorf("save %d entries of the metadata log: %w", len(rd.Entries), err)
 		}
 		s.saved = s.hard
@@ -97,10 +100,11 @@ func (s *store) snapshot(index uint64, conf *raftpb.ConfState, data []byte, tail
 	return nil
 }
 
-// close saves the commit index, if it is newer than what is on disk.
+// close saves the commit index, if it is newer than what is on disk. After a change that
+// failed it saves nothing: the commit index, term or vote might not fit the log that is there.
 func (s *store) close() error {
 	var err error
-	if !proto.Equal(s.hard, s.saved) {
+	if !s.unsure && !proto.Equal(s.hard, s.saved) {
 		err = s.disk.Save(Change{Hard: s.hard})
 	}
 	return errors.Join(err, s.disk.Close())

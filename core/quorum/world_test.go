@@ -242,6 +242,9 @@ func (s *site) turn() {
 func (s *site) ended(err error) {
 	w := s.w
 	w.tally["ended"]++
+	if err := s.node.Close(); err != nil && !errors.Is(err, errDisk) {
+		w.failf("close node %d: %v", s.id, err)
+	}
 	switch {
 	case err == nil || errors.Is(err, errDisk):
 	case errors.Is(err, ErrRemoved):
