@@ -185,7 +185,7 @@ func (n *Node) announced(r *request) error {
 			continue
 		}
 		pr := n.progress(raftID(old.Directory))
-		if pr != nil && pr.RecentActive {
+		if pr != nil && !n.isSilent(raftID(old.Directory)) {
 			return fmt.Errorf("node %d is a member with directory %s, which was heard from just now: give this node another ID, or wait: %w", m.Node, old.Directory, model.ErrInvalidRequest)
 		}
 		if pr == nil || pr.IsLearner {
@@ -206,6 +206,20 @@ func (n *Node) progress(id uint64) (found *tracker.Progress) {
 		}
 	})
 	return found
+}
+
+// isSilent says whether a member has not been heard from for so long that it counts as gone.
+// Raft's own word is of the last moment alone: it has heard nobody when it begins to lead,
+// nor whenever it has looked for a majority.
+func (n *Node) isSilent(id uint64) bool {
+	if id == n.raftID || n.ledTicks < n.cfg.ElectionTicks {
+		return false
+	}
+	if p := n.peers[id]; p != nil {
+		return p.silent >= n.cfg.ElectionTicks
+	}
+	pr := n.progress(id)
+	return pr == nil || !pr.RecentActive
 }
 
 func (n *Node) addVoter(r *request) error {
@@ -292,7 +306,7 @@ func (n *Node) grow() {
 			more = append(more, m)
 			continue
 		}
-		if pr := n.progress(raftID(old.Directory)); pr.RecentActive || raftID(old.Directory) == n.raftID {
+		if !n.isSilent(raftID(old.Directory)) {
 			continue
 		}
 		n.log.Info("a voter takes the place of the one whose directory was lost", "broker", m.Node, "directory", m.Directory)

@@ -114,6 +114,8 @@ type Node struct {
 	changesDone []*request
 	// caughtMark is what was committed a tick ago.
 	caughtMark uint64
+	// ledTicks are those since this node began to lead.
+	ledTicks int
 	// handing is when a hand-over was begun, before the end.
 	handing time.Time
 }

@@ -519,3 +519,38 @@ func TestNoMajority(t *testing.T) {
 		w.failf("what was asked meanwhile is never answered")
 	}
 }
+
+// Nor does it while others come to lead, who have heard nobody yet, and while the first is
+// slow to answer.
+func TestSecondNodeOfOneIDWhileLeadersChange(t *testing.T) {
+	for seed := range uint64(5) {
+		w := newWorld(t, seed, 4, func(c *Config) {
+			if c.NodeID == 4 {
+				c.NodeID, c.Bootstrap = 2, false
+			}
+		})
+		w.sites[3].hidden = true
+		for _, s := range w.sites[:3] {
+			s.start()
+		}
+		w.until(5*time.Second, func() bool { return w.voters() == 3 })
+		w.sites[3].start()
+		w.delay = 150 * time.Millisecond
+		for range 5 {
+			w.run(5 * time.Second)
+			if l := w.leader(); l != nil && l.id != 2 {
+				l.crash()
+				w.run(5 * time.Second)
+				l.start()
+			}
+			if w.sites[1].node == nil {
+				w.failf("the first node 2 was removed")
+			}
+			for m := range w.sites[1].node.Image().Members() {
+				if m.Node == 2 && m.Endpoint != "host-2" {
+					w.failf("the second node 2 is a member beside the first, or in its place: %+v", m)
+				}
+			}
+		}
+	}
+}

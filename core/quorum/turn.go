@@ -188,6 +188,7 @@ func (n *Node) take(in Input) error {
 
 func (n *Node) tick() {
 	n.raft.Tick()
+	n.ledTicks++
 	n.tickReserve()
 	n.tickPeers()
 	n.tickAnnounce()
@@ -314,6 +315,7 @@ func (n *Node) maybeLead() error {
 	n.leading.Store(true)
 	n.noteLeader()
 	n.caughtMark = math.MaxUint64 // until a tick has passed
+	n.ledTicks = 0
 	n.view()
 	n.step(controller.Lead{Image: n.Image()})
 	n.log.Info("active controller", "broker", n.cfg.NodeID, "cluster", string(n.identity.ClusterID), "offset", n.Image().Offset)
