@@ -112,6 +112,7 @@ func (n *Node) heardOfAnnouncement(to Address, got answer, err error) {
 		}
 	case got.status == statusForeign:
 		said = fmt.Sprintf("it is of cluster %s, not of %s", got.cluster, n.identity.ClusterID)
+	case got.status == statusRemoved && got.offset < n.Image().Offset: // it leads no longer
 	case got.status == statusRemoved:
 		n.end(fmt.Errorf("broker %d, which leads the quorum, knows directory %s no more: move it away to join as a new one: %w", to.Node, n.identity.DirectoryID, ErrRemoved))
 	case got.answer.Err != nil:

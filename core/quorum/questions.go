@@ -30,7 +30,7 @@ import (
 //	foreign    cluster text
 //	cluster    cluster text, "" for none; founding byte: it is to create one; node uvarint;
 //	           16 bytes that tell who looks for a cluster from another of the same node ID
-//	removed    nothing
+//	removed    offset uvarint: of the image that does not know who asks
 //	quorum     a model.QuorumStatus in JSON
 type status byte
 
@@ -43,7 +43,8 @@ const (
 	statusForeign status = 3
 	// statusCluster answers who.
 	statusCluster status = 4
-	// statusRemoved: who asks was a member, and is none any more.
+	// statusRemoved: who asks was a member, and is none any more, if it does not know better:
+	// a leader of before may not have heard yet that it has joined.
 	statusRemoved status = 5
 	// statusQuorum answers how the quorum is.
 	statusQuorum status = 6
@@ -116,7 +117,7 @@ func (n *Node) answer(q *question) {
 	case kindMember:
 		r.member, err = decodeMemberChange(q.body)
 		if err == nil && r.member.how == memberAnnounced {
-			r.removed = func() { q.reply([]byte{wireVersion, byte(statusRemoved)}) }
+			r.removed = func() { q.reply(removedAnswer(n.Image().Offset)) }
 		}
 	case kindStatus:
 		r.described = func(s model.QuorumStatus) { q.reply(describedAnswer(s)) }
@@ -133,6 +134,10 @@ func (n *Node) answer(q *question) {
 func doneAnswer(offset int64, a controller.Answer) []byte {
 	b := binary.AppendUvarint([]byte{wireVersion, byte(statusDone)}, uint64(offset))
 	return append(b, command.EncodeAnswer(a)...)
+}
+
+func removedAnswer(offset int64) []byte {
+	return binary.AppendUvarint([]byte{wireVersion, byte(statusRemoved)}, uint64(offset))
 }
 
 func describedAnswer(s model.QuorumStatus) []byte {
@@ -187,6 +192,7 @@ func decodeAnswer(b []byte) (answer, error) {
 		a.of.ClusterID, a.founding = model.ClusterID(r.text()), r.byte() == 1
 		a.of.NodeID, a.of.DirectoryID = r.node(), r.directory()
 	case statusRemoved:
+		a.offset = int64(r.uvarint())
 	case statusQuorum:
 		if err := json.Unmarshal(r.in, &a.quorum); err != nil {
 			return answer{}, fmt.Errorf("a status: %w: %w", err, ErrMalformed)

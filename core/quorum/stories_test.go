@@ -554,3 +554,37 @@ func TestSecondNodeOfOneIDWhileLeadersChange(t *testing.T) {
 		}
 	}
 }
+
+// A leader that was paused, and does not know yet that others have led since, tells nobody
+// who has joined meanwhile that it is no member: that would end it.
+func TestLeaderOfBeforeKnowsNotWhoJoined(t *testing.T) {
+	for seed := range uint64(8) {
+		w := newWorld(t, seed, 4, nil)
+		w.sites[3].hidden = true
+		for _, s := range w.sites[:3] {
+			s.start()
+		}
+		if !w.until(20*time.Second, func() bool { return w.voters() == 3 }) {
+			w.failf("%d voters", w.voters())
+		}
+		before, joins := w.leader(), w.sites[3]
+		w.cut(before)
+		before.paused = w.now.Add(20*time.Second + time.Duration(seed)*time.Second)
+		joins.start()
+		known := func() bool { return joins.node != nil && joins.node.Image().Cluster.ID != "" && joins.node.isKnown() }
+		if !w.until(15*time.Second, known) {
+			w.failf("node 4 has not joined")
+		}
+		for _, s := range w.sites[:3] {
+			if s != before {
+				s.crash()
+			}
+		}
+		clear(w.cuts)
+		n := joins.node
+		w.run(30 * time.Second) // it asks for who leads, the one before among others
+		if ended, err := n.Ended(); ended {
+			w.failf("node 4 ended: %v", err)
+		}
+	}
+}
