@@ -75,7 +75,7 @@ func run(ctx context.Context, n size, withKafka bool) error {
 		err = add("brokerd, fsync before ack", brokerd())
 	}
 	if err == nil && withKafka {
-		err = add("Kafka 4.4.0", func(dir string) (*peer.Server, error) { return peer.Kafka(ctx, dir, delay) })
+		err = add("Kafka 4.4.0", func(dir string) (*peer.Server, error) { return peer.Kafka(ctx, dir, 1, delay) })
 	}
 	if err != nil {
 		return err

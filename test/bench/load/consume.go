@@ -19,8 +19,8 @@ const (
 )
 
 // Consume is a load of consumers that read a topic from its start to its end, and again,
-// each with one connection and its share of the partitions: the i-th, and every so
-// many after it.
+// each with one connection and its share of the partitions of one leader: there are no
+// fewer of them than leaders.
 type Consume struct {
 	Addr      string
 	Topic     rpc.Topic
@@ -33,9 +33,10 @@ type Consume struct {
 // Run connects all, lets them go at once, and waits until each has read its partitions
 // to the end once or more often.
 func (l Consume) Run(ctx context.Context) (Result, error) {
-	conns := make([]*rpc.Conn, l.Consumers)
+	shares := l.shares()
+	conns := make([]*rpc.Conn, len(shares))
 	for i := range conns {
-		c, err := rpc.Dial(ctx, l.Addr)
+		c, err := rpc.Dial(ctx, l.Topic.Leader(shares[i][0], l.Addr))
 		if err != nil {
 			return Result{}, err
 		}
@@ -45,17 +46,42 @@ func (l Consume) Run(ctx context.Context) (Result, error) {
 	return together(ctx, conns, l.Ready, func(c *rpc.Conn) { c.Close() },
 		func(_ context.Context, i int, c *rpc.Conn, begun time.Time) (r Result, err error) {
 			for {
-				if err := l.once(c, i, &r); err != nil || time.Since(begun) >= l.For {
+				if err := l.once(c, shares[i], &r); err != nil || time.Since(begun) >= l.For {
 					return r, err
 				}
 			}
 		})
 }
 
+// shares divides the partitions among the consumers, of which each has one at least, all
+// of one leader.
+func (l Consume) shares() [][]int {
+	var led [][]int
+	at := make(map[string]int)
+	for p := range l.Topic.Partitions {
+		leader := l.Topic.Leader(p, l.Addr)
+		if _, ok := at[leader]; !ok {
+			at[leader] = len(led)
+			led = append(led, nil)
+		}
+		led[at[leader]] = append(led[at[leader]], p)
+	}
+	var shares [][]int
+	for i, all := range led {
+		n := min(len(all), max(1, (l.Consumers+len(led)-1-i)/len(led)))
+		of := make([][]int, n)
+		for j, p := range all {
+			of[j%n] = append(of[j%n], p)
+		}
+		shares = append(shares, of...)
+	}
+	return shares
+}
+
 // once reads one consumer's partitions from their start to their end.
-func (l Consume) once(c *rpc.Conn, first int, r *Result) error {
+func (l Consume) once(c *rpc.Conn, share []int, r *Result) error {
 	next := make(map[int32]int64)
-	for p := first; p < l.Topic.Partitions; p += l.Consumers {
+	for _, p := range share {
 		if l.Ends[p] > 0 {
 			next[int32(p)] = 0
 		}

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -163,5 +164,30 @@ func TestServerGoesAway(t *testing.T) {
 	topic := rpc.Topic{Name: "x", Partitions: 1}
 	if _, err := (Produce{Addr: l.Addr().String(), Topic: topic, Producers: 3, InFlight: 2, Batch: Batch(time.Now(), nil), Records: 1, For: time.Hour}).Run(t.Context()); err == nil {
 		t.Error("no error")
+	}
+}
+
+// Every partition is one consumer's, of whose partitions one broker leads all; there are no
+// more consumers than asked for, but where there are more leaders.
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		leaders   string
+		consumers int
+		want      string
+	}{
+		{"aaaaaa", 3, "[[0 3] [1 4] [2 5]]"},
+		{"aaaa", 9, "[[0] [1] [2] [3]]"},
+		{"abcabc", 3, "[[0 3] [1 4] [2 5]]"},
+		{"abcabc", 1, "[[0 3] [1 4] [2 5]]"},
+		{"aaaabb", 3, "[[0 2] [1 3] [4 5]]"},
+		{"abb", 4, "[[0] [1] [2]]"},
+	} {
+		topic := rpc.Topic{Partitions: len(c.leaders), Leaders: strings.Split(c.leaders, "")}
+		if got := fmt.Sprint(Consume{Topic: topic, Consumers: c.consumers}.shares()); got != c.want {
+			t.Errorf("%d consumers of %s: %s, not %s", c.consumers, c.leaders, got, c.want)
+		}
+	}
+	if got := fmt.Sprint(Consume{Topic: rpc.Topic{Partitions: 3}, Consumers: 2}.shares()); got != "[[0 2] [1]]" {
+		t.Errorf("of one broker: %s", got)
 	}
 }

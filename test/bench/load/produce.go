@@ -40,7 +40,7 @@ func (l Produce) Run(ctx context.Context) (Result, error) {
 		if i >= len(requests) {
 			request = slices.Clone(request) // each writes its correlation ID into its own
 		}
-		p, err := dialProducer(ctx, l.Addr, request)
+		p, err := dialProducer(ctx, l.Topic.Leader(i%len(requests), l.Addr), request)
 		if err != nil {
 			return Result{}, err
 		}

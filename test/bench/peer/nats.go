@@ -18,16 +18,16 @@ func NATS(ctx context.Context, dir string, settings ...string) (*Server, error) 
 	if err != nil {
 		return nil, fmt.Errorf("install nats-server (run this from the top of the tree): %w", err)
 	}
-	port, err := freePort()
+	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Name: "nats", Addr: loopback(port), dir: dir}
+	s := newServer("nats", dir, ports)
 	config := filepath.Join(dir, "nats.conf")
 	if err := os.WriteFile(config, natsConfig(s.Addr, s.Data(), settings), 0o644); err != nil {
 		return nil, fmt.Errorf("configure NATS: %w", err)
 	}
-	s.argv = []string{strings.TrimSpace(string(program)), "-c", config}
+	s.argvs = [][]string{{strings.TrimSpace(string(program)), "-c", config}}
 	return s, nil
 }
 

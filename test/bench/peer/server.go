@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -23,19 +22,34 @@ const (
 	portMin, portMax = 10_000, 30_000
 )
 
-// Server is one broker, which may be killed and started again on its data. It belongs
-// to one goroutine.
+// Server is one broker, or a cluster of them, which may be killed and started again on its
+// data. It belongs to one goroutine.
 type Server struct {
-	Name string
-	Addr string   // of its listener
-	Env  []string // name=value, over this process's own
+	Name  string
+	Addr  string   // of the first broker's listener
+	Addrs []string // of all
+	Env   []string // name=value, over this process's own
 	// Profiles is the folder that BuildProfiled was told, if the program is from there.
 	Profiles string
-	argv     []string
+	argvs    [][]string // of the processes that are started; what they start belongs to it
 	dir      string
-	cmd      *exec.Cmd
-	done     chan struct{} // closed when it was reaped
-	err      error         // how it ended, once done is closed
+	running  []*running
+}
+
+// running is a process that was started.
+type running struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it was reaped
+	err  error         // how it ended, once done is closed
+}
+
+func newServer(name, dir string, ports []int) *Server {
+	s := &Server{Name: name, dir: dir}
+	for _, p := range ports {
+		s.Addrs = append(s.Addrs, loopback(p))
+	}
+	s.Addr = s.Addrs[0]
+	return s
 }
 
 // Brokerd makes a broker of this tree with its data below dir; args come after those of
@@ -50,12 +64,22 @@ func Brokerd(ctx context.Context, dir string, args ...string) (*Server, error) {
 
 // BrokerdFrom makes a broker of a program that was built before, likewise.
 func BrokerdFrom(program, dir string, args ...string) (*Server, error) {
-	port, err := freePort()
+	return BrokerdCluster(program, dir, 1, args...)
+}
+
+// BrokerdCluster makes so many brokers of one cluster, which one `brokerd dev` runs.
+func BrokerdCluster(program, dir string, brokers int, args ...string) (*Server, error) {
+	ports, err := freePorts(brokers)
 	if err != nil {
 		return nil, err
 	}
-	argv := append([]string{program, "dev", "--data", filepath.Join(dir, "data"), "--port", strconv.Itoa(port)}, args...)
-	return &Server{Name: "brokerd", Addr: loopback(port), argv: argv, dir: dir}, nil
+	s := newServer("brokerd", dir, ports)
+	argv := []string{program, "dev", "--data", s.Data(), "--port", strconv.Itoa(ports[0])}
+	if brokers > 1 {
+		argv = append(argv, "--brokers", strconv.Itoa(brokers))
+	}
+	s.argvs = [][]string{append(argv, args...)}
+	return s, nil
 }
 
 // Build builds a program of this tree, which is the working directory.
@@ -69,77 +93,27 @@ func build(ctx context.Context, program string, args ...string) error {
 	return nil
 }
 
-// Kafka makes one Apache Kafka broker, its own controller, with its data below dir and
-// a heap of 1 GiB; settings come on top of Kafka's defaults. Nothing is started but the
-// formatting of its directory.
-func Kafka(ctx context.Context, dir string, settings ...string) (*Server, error) {
-	classPath, err := exec.CommandContext(ctx, "bash", "scripts/tools", "kafka-broker").Output()
-	if err != nil {
-		return nil, fmt.Errorf("install Kafka (run this from the top of the tree): %w", err)
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	controller, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	logging, properties := filepath.Join(dir, "log4j2.properties"), filepath.Join(dir, "server.properties")
-	lines := append([]string{
-		"process.roles=broker,controller", "node.id=1",
-		"controller.quorum.voters=1@" + loopback(controller),
-		"listeners=PLAINTEXT://" + loopback(port) + ",CONTROLLER://" + loopback(controller),
-		"controller.listener.names=CONTROLLER", "log.dirs=" + filepath.Join(dir, "data"),
-		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
-	}, settings...)
-	for path, text := range map[string]string{
-		properties: strings.Join(lines, "\n") + "\n",
-		logging: `status = error
-appender.f.type = File
-appender.f.name = F
-appender.f.fileName = ` + filepath.Join(dir, "kafka.log") + `
-appender.f.layout.type = PatternLayout
-appender.f.layout.pattern = [%d] %p %m (%c)%n
-rootLogger.level = warn
-rootLogger.appenderRef.f.ref = F
-`,
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return nil, fmt.Errorf("configure Kafka: %w", err)
-		}
-	}
-	java := []string{"java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
-		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=file:" + logging, "-cp", strings.TrimSpace(string(classPath))}
-	format := slices.Concat(java[1:], []string{"kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties})
-	if out, err := exec.CommandContext(ctx, "java", format...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("format Kafka's directory: %w\n%s", err, out)
-	}
-	return &Server{Name: "kafka", Addr: loopback(port), argv: append(java, "kafka.Kafka", properties), dir: dir}, nil
-}
-
-// clusterID is what Kafka's directory is formatted with: any UUID does.
-const clusterID = "AAAAAAAAQACAAAAAAAAAAQ"
-
-// Start starts the process and returns when something listens at its address.
+// Start starts the processes and returns when something listens at each address.
 func (s *Server) Start(ctx context.Context) error {
 	output, err := os.OpenFile(s.outputPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.Name, err)
 	}
-	defer output.Close() // the process has its own descriptor
-	cmd := exec.Command(s.argv[0], s.argv[1:]...)
-	cmd.Stdout, cmd.Stderr = output, output
-	cmd.Env = append(os.Environ(), s.Env...)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", s.Name, err)
+	defer output.Close() // the processes have their own descriptors
+	for _, argv := range s.argvs {
+		p := &running{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
+		p.cmd.Stdout, p.cmd.Stderr = output, output
+		p.cmd.Env = append(os.Environ(), s.Env...)
+		if err := p.cmd.Start(); err != nil {
+			s.Kill()
+			return fmt.Errorf("start %s: %w", s.Name, err)
+		}
+		s.running = append(s.running, p)
+		go func() {
+			defer close(p.done)
+			p.err = p.cmd.Wait()
+		}()
 	}
-	done := make(chan struct{})
-	s.cmd, s.done = cmd, done
-	go func() {
-		defer close(done)
-		s.err = cmd.Wait()
-	}()
 	return s.waitListening(ctx)
 }
 
@@ -148,49 +122,83 @@ func (s *Server) waitListening(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	for {
-		if c, err := net.Dial("tcp", s.Addr); err == nil {
-			return c.Close()
+	for _, addr := range s.Addrs {
+		for {
+			if c, err := net.Dial("tcp", addr); err == nil {
+				_ = c.Close()
+				break
+			}
+			if p := s.ended(); p != nil {
+				return fmt.Errorf("%s ended (%w); its output is in %s", s.Name, p.err, s.outputPath())
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s does not listen at %s: %w", s.Name, addr, context.Cause(ctx))
+			case <-tick.C:
+			}
 		}
+	}
+	return nil
+}
+
+// ended is a process that has ended by itself, or nil.
+func (s *Server) ended() *running {
+	for _, p := range s.running {
 		select {
-		case <-s.done:
-			return fmt.Errorf("%s ended (%w); its output is in %s", s.Name, s.err, s.outputPath())
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not listen at %s: %w", s.Name, s.Addr, context.Cause(ctx))
-		case <-tick.C:
+		case <-p.done:
+			return p
+		default:
 		}
 	}
+	return nil
 }
 
-// Kill ends the process at once, and waits until it is gone.
+// Kill ends the processes at once, with all that they started, and waits until they are
+// gone.
 func (s *Server) Kill() {
-	if s.done != nil {
-		_ = s.cmd.Process.Kill()
-		<-s.done
-		s.done = nil
+	pids, _ := s.Pids() // without them, what they started ends by itself
+	for _, p := range s.running {
+		_ = p.cmd.Process.Kill()
 	}
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for _, p := range s.running {
+		<-p.done
+	}
+	for begun := time.Now(); anyLives(pids) && time.Since(begun) < stopTimeout; {
+		time.Sleep(pollEvery)
+	}
+	s.running = nil
 }
 
-// Stop asks the process to end, and waits for it.
+// anyLives reports whether one of the processes is there, and not only its number.
+func anyLives(pids []int) bool {
+	all, err := processes()
+	return err == nil && slices.ContainsFunc(pids, func(pid int) bool { return all[pid].RSS > 0 })
+}
+
+// Stop asks the processes to end, and waits for them.
 func (s *Server) Stop() error {
-	if s.done == nil {
-		return nil
+	for _, p := range s.running {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
-	select {
-	case <-s.done:
-		s.done = nil
-		return nil
-	case <-late.C:
-		s.Kill()
-		return fmt.Errorf("%s did not end within %s of SIGTERM", s.Name, stopTimeout)
+	for _, p := range s.running {
+		select {
+		case <-p.done:
+		case <-late.C:
+			s.Kill()
+			return fmt.Errorf("%s did not end within %s of SIGTERM", s.Name, stopTimeout)
+		}
 	}
+	s.running = nil
+	return nil
 }
 
 // Running reports whether it was started and not ended by Kill or Stop.
-func (s *Server) Running() bool { return s.done != nil }
+func (s *Server) Running() bool { return len(s.running) > 0 }
 
 // Data is the folder of what it keeps.
 func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
@@ -202,12 +210,20 @@ func (s *Server) outputPath() string { return filepath.Join(s.dir, s.Name+".out"
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-func freePort() (int, error) {
+// freePorts finds so many in a row.
+func freePorts(n int) ([]int, error) {
 	for range 100 {
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", loopback(port)); err == nil {
-			return port, l.Close()
+		first := portMin + rand.IntN(portMax-portMin-n)
+		var ports []int
+		for port := first; port < first+n; port++ {
+			if l, err := net.Listen("tcp", loopback(port)); err == nil {
+				_ = l.Close()
+				ports = append(ports, port)
+			}
+		}
+		if len(ports) == n {
+			return ports, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
+	return nil, fmt.Errorf("no %d free ports in a row from %d to %d", n, portMin, portMax)
 }

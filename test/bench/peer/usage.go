@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Usage is what the process and its children have taken.
+// Usage is what the processes and their children have taken.
 type Usage struct {
 	RSS int64 // bytes resident now
 	CPU time.Duration
@@ -21,7 +21,7 @@ type Usage struct {
 
 // Usage reads /proc. What children shared with each other counts for each of them.
 func (s *Server) Usage() (Usage, error) {
-	if s.done == nil {
+	if !s.Running() {
 		return Usage{}, errors.New("it does not run")
 	}
 	all, err := processes()
@@ -29,33 +29,45 @@ func (s *Server) Usage() (Usage, error) {
 		return Usage{}, err
 	}
 	var sum Usage
-	for pid := range all.trees(s.cmd.Process.Pid) {
+	for pid := range all.trees(s.roots()...) {
 		sum.RSS, sum.CPU = sum.RSS+all[pid].RSS, sum.CPU+all[pid].CPU
 	}
 	return sum, nil
 }
 
-// Pids are the process and its children, by number; none where it does not run.
+// roots are the processes that were started.
+func (s *Server) roots() (pids []int) {
+	for _, p := range s.running {
+		pids = append(pids, p.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// Pids are the processes and their children, by number; none where it does not run.
 func (s *Server) Pids() ([]int, error) {
-	if s.done == nil {
+	if !s.Running() {
 		return nil, nil
 	}
 	all, err := processes()
 	if err != nil {
 		return nil, err
 	}
-	return slices.Sorted(maps.Keys(all.trees(s.cmd.Process.Pid))), nil
+	return slices.Sorted(maps.Keys(all.trees(s.roots()...))), nil
 }
 
 // Compiling is the processor time that the threads of a JVM have taken that compile: it
 // stands still once the JVM has settled. It is zero for anything else.
 func (s *Server) Compiling() (time.Duration, error) {
-	if s.done == nil {
+	if !s.Running() {
 		return 0, errors.New("it does not run")
 	}
-	tasks, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid), "task", "*", "stat"))
-	if err != nil {
-		return 0, err
+	var tasks []string
+	for _, pid := range s.roots() {
+		more, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "stat"))
+		if err != nil {
+			return 0, err
+		}
+		tasks = append(tasks, more...)
 	}
 	var sum time.Duration
 	for _, path := range tasks {

@@ -40,7 +40,7 @@ type bench struct {
 // started is a server that runs, or will.
 type started struct {
 	*peer.Server
-	dial   func(ctx context.Context, addr string) (conn, error)
+	dial   func(ctx context.Context, s *peer.Server) (conn, error)
 	conn   conn
 	topics int // made on it, for their names
 }
@@ -54,12 +54,18 @@ type conn interface {
 	Close()
 }
 
-func dialKafka(ctx context.Context, addr string) (conn, error) { return rpc.Dial(ctx, addr) }
+func dialKafka(ctx context.Context, s *peer.Server) (conn, error) {
+	if n := len(s.Addrs); n > 1 {
+		replicas, inSync := peer.Replicas(n)
+		return rpc.DialCluster(ctx, s.Addrs, replicas, inSync)
+	}
+	return rpc.Dial(ctx, s.Addr)
+}
 
-func dialNATS(_ context.Context, addr string) (conn, error) { return load.DialNATS(addr) }
+func dialNATS(_ context.Context, s *peer.Server) (conn, error) { return load.DialNATS(s.Addr) }
 
 func (s *started) connect(ctx context.Context) error {
-	c, err := s.dial(ctx, s.Addr)
+	c, err := s.dial(ctx, s.Server)
 	if err != nil {
 		return err
 	}
@@ -93,9 +99,9 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 	switch {
 	case r == kafka && b.o.beside == "":
 		// Deletes a topic's files at once: they are no part of anybody's round.
-		s, err = peer.Kafka(ctx, dir, "log.segment.delete.delay.ms=100")
+		s, err = peer.Kafka(ctx, dir, b.o.brokers, "log.segment.delete.delay.ms=100")
 	case r == kafka:
-		s, err = peer.BrokerdFrom(b.o.beside, dir, b.arguments(brokerd)...)
+		s, err = peer.BrokerdCluster(b.o.beside, dir, b.o.brokers, b.arguments(brokerd)...)
 	case r == nats:
 		s, err = peer.NATS(ctx, dir)
 	case r == natsAll:
@@ -114,11 +120,15 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 	return &started{Server: s, dial: dial}, nil
 }
 
+// arguments are brokerd's: of one broker, whose default is an fsync, and of several, whose
+// default is none while a partition has replicas.
 func (b *bench) arguments(r role) []string {
-	switch r {
-	case bare:
+	switch several := b.o.brokers > 1; {
+	case r == bare:
 		return nil
-	case always:
+	case r == always && several:
+		return append([]string{"--flush", "always"}, b.o.args...)
+	case r == always || several:
 		return b.o.args
 	}
 	return append([]string{"--flush", "interval"}, b.o.args...)
@@ -130,7 +140,7 @@ func (b *bench) newBuilt(ctx context.Context, r role, dir string) (*peer.Server,
 	if err != nil {
 		return nil, err
 	}
-	s, err := peer.BrokerdFrom(program, dir, b.arguments(r)...)
+	s, err := peer.BrokerdCluster(program, dir, b.o.brokers, b.arguments(r)...)
 	if err == nil {
 		s.Env, s.Profiles = b.o.env, b.o.profiles
 	}

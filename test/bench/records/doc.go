@@ -4,6 +4,11 @@
 //
 //	go run ./test/bench/records -nats
 //
+// With -brokers 3 each side is a cluster of three on this machine, whose topics have three
+// replicas, of which two must be in sync; rows about one broker alone are not there:
+//
+//	go run ./test/bench/records -brokers 3 -rows produce,consume,sync
+//
 // Kafka, which needs a JDK, and nats-server are installed by scripts/tools.
 //
 // It owns the rows, the order of their rounds and what is printed, and reports nothing of

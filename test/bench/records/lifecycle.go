@@ -88,7 +88,7 @@ func emptyRow() row {
 // killRow is about a start after kill -9. Each round begins with the same files.
 func killRow(o options) row {
 	return row{
-		name:       "start-killed",
+		name: "start-killed", single: true,
 		title:      fmt.Sprintf("start after kill -9, 1,000 partitions and %.1f GiB of log, to a record acknowledged in each", float64(o.killed)/(1<<30)),
 		durability: pageCache,
 		sides:      both(manyPartitions), metrics: []metric{seconds}, fresh: true, cold: true,
@@ -180,11 +180,16 @@ func (s *side) settle(ctx context.Context) error {
 	return err
 }
 
-// memoryRow is about what a server's processes take: alone, and at work.
+// memoryRow is about what a broker's processes take: alone, and at work. A broker of
+// several has replicas of 1,000 partitions.
 func memoryRow(o options) row {
+	title, n := "memory of all processes, after one record", partitions
+	if o.brokers > 1 {
+		title, n = "memory of all processes for each broker, with 1,000 partitions, after a record in each", manyPartitions
+	}
 	return row{
-		name: "memory", title: "memory of all processes, after one record, and under full batches, 1,000 producers and consumers", durability: pageCache,
-		sides: both(partitions), nats: natsMemory(o), metrics: []metric{idleRSS, loadedRSS}, fresh: true, cold: true,
+		name: "memory", title: title + ", and under full batches, 1,000 producers and consumers", durability: pageCache,
+		sides: both(n), nats: natsMemory(o), metrics: []metric{idleRSS, loadedRSS}, fresh: true, cold: true,
 		before: func(ctx context.Context, b *bench, s *side) error {
 			if err := fresh(ctx, b, s); err != nil {
 				return err
@@ -199,12 +204,14 @@ func memoryRow(o options) row {
 	}
 }
 
-// memoryUnder is the run of a row about memory: what a server took before something, and
-// the most under it.
+// memoryUnder is the run of a row about memory: what a broker took before something, and
+// the most under it, on average of all.
 func memoryUnder(do func(context.Context, *side) error) func(context.Context, *side) (measured, error) {
 	return func(ctx context.Context, s *side) (m measured, err error) {
-		m.idle = s.idle
+		brokers := int64(len(s.Addrs))
+		m.idle = s.idle / brokers
 		m.rss, err = most(ctx, s, func(ctx context.Context) error { return do(ctx, s) })
+		m.rss /= brokers
 		return m, err
 	}
 }
@@ -260,7 +267,7 @@ func mix(ctx context.Context, o options, s *side) error {
 func crowdRow(o options) row {
 	batch := load.Batch(time.Now(), load.Value(small, 0))
 	return row{
-		name:       "connections",
+		name: "connections", single: true,
 		title:      fmt.Sprintf("%s idle connections, %s with one record a second each", thousands(idleConnections), thousands(activeConnections)),
 		durability: pageCache, sides: both(partitions),
 		metrics: []metric{addedRSS, latency(50), latency(99)}, fresh: true,

@@ -12,6 +12,9 @@ import (
 	"github.com/brokerd/brokerd/test/bench/load"
 )
 
+// brokersMax bounds the brokers of one side.
+const brokersMax = 9
+
 // options are the flags.
 type options struct {
 	rows   []string
@@ -26,6 +29,8 @@ type options struct {
 	bare   bool
 	force  bool
 	dir    string
+	// brokers are so many on each side.
+	brokers int
 
 	// Of full batches and of what is consumed: each with each.
 	clients    []string
@@ -52,6 +57,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.kafka, "kafka", true, "measure Apache Kafka too")
 	f.BoolVar(&o.nats, "nats", false, "measure NATS JetStream too, in the rows that it has something to compare with")
 	f.BoolVar(&o.bare, "bare", false, "measure a simple loop too, which takes one request at a time and does the least for it (test/bench/bare), in the rows sync, single and produce of the raw client")
+	f.IntVar(&o.brokers, "brokers", 1, "brokers of each side, one cluster on this machine: with 3 or more, topics have 3 replicas, of which 2 must be in sync, and brokerd's flush is its default")
 	f.BoolVar(&o.force, "force", false, "print whatever else the machine does: not to be reported")
 	f.StringVar(&o.dir, "dir", "", "where the servers' data is (default: the folder for temporary files)")
 	list(f, "clients", "clients that send full batches and consume: "+strings.Join(knownClients, ", ")+" (default raw,franz)", &o.clients, knownClient)
@@ -92,6 +98,10 @@ func (o options) validate(rest []string) error {
 		return fmt.Errorf("%q is not expected: only flags are", rest[0])
 	case min(o.rounds, o.producers, o.inFlight, o.consumers) < 1 || o.round <= 0 || min(o.volume, o.killed) <= 0:
 		return errors.New("numbers must be above 0")
+	case o.brokers != 1 && (o.brokers < 3 || o.brokers > brokersMax):
+		return fmt.Errorf("-brokers: 1, or 3 to %d", brokersMax)
+	case o.brokers > 1 && (o.nats || o.bare):
+		return errors.New("-nats and -bare are one server, and not for -brokers")
 	case len(o.clients) == 0 || len(o.codecs) == 0 || len(o.partitions) == 0:
 		return errors.New("-clients, -codecs and -partitions need one at least")
 	}

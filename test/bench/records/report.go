@@ -93,6 +93,9 @@ func (r *report) text() string {
 		b.WriteString("NOT TO BE REPORTED: what other processes did was not looked at (-force).\n\n")
 	}
 	fmt.Fprintf(&b, "Medians of %d rounds in turn (least to most).\n\n", r.o.rounds)
+	if r.o.brokers > 1 {
+		fmt.Fprintf(&b, "%d brokers on each side, all on this machine, topics of 3 replicas with min.insync.replicas=2, brokerd's default flush but in the row fsync. Processor time is that of all processes of all brokers.\n\n", r.o.brokers)
+	}
 	heads := []string{"row", "measure", "brokerd", second, "ratio", "survives"}
 	if r.o.nats {
 		heads = append(heads, string(nats), "ratio", "survives")

@@ -35,6 +35,8 @@ type row struct {
 	// fresh rows have servers of their own, which they start themselves; else they are
 	// those of other rows, and run.
 	fresh bool
+	// single rows are about one broker only.
+	single bool
 	// cold rows are about a server that has just started: no JVM is waited for.
 	cold bool
 
@@ -124,6 +126,7 @@ var (
 	idleRSS    = metric{name: "RSS idle, MiB", of: func(m measured) float64 { return mebibytes(m.idle) }}
 	loadedRSS  = metric{name: "RSS loaded, the most, MiB", of: func(m measured) float64 { return mebibytes(m.rss) }}
 	addedRSS   = metric{name: "RSS added, MiB", plain: true, of: func(m measured) float64 { return mebibytes(m.added) }}
+	processors = metric{name: "server CPU, processors", of: func(m measured) float64 { return m.cpu.Seconds() / m.Elapsed.Seconds() }}
 	seconds    = metric{name: "s", of: func(m measured) float64 { return m.Elapsed.Seconds() }}
 )
 

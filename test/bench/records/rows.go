@@ -27,7 +27,7 @@ func rows(o options, p *load.Programs) []row {
 	many := singleRow(o, "partitions-1000", manyProducers, large, pageCache, []sideSpec{
 		{role: brokerd, partitions: manyPartitions}, {role: brokerd, label: "6 partitions", partitions: partitions}})
 	many.title, many.nats, many.bare = "1,000 partitions beside 6: "+many.title, nil, nil
-	return slices.Concat(produce, []row{
+	all := slices.Concat(produce, []row{
 		singleRow(o, "single-64", 64, small, pageCache, both(partitions)),
 		singleRow(o, "single-1000", manyProducers, small, pageCache, both(partitions)),
 	}, consume, []row{
@@ -37,8 +37,12 @@ func rows(o options, p *load.Programs) []row {
 			{role: always, partitions: partitions},
 			{role: kafka, label: "flush.messages=1", partitions: partitions, settings: []string{"flush.messages", "1"}},
 		}),
-		many, memoryRow(o), crowdRow(o), emptyRow(), killRow(o),
+		many, createRow(), idleRow(), memoryRow(o), crowdRow(o), emptyRow(), killRow(o),
 	}, processRows(o, p))
+	if o.brokers > 1 {
+		all = slices.DeleteFunc(all, func(r row) bool { return r.single })
+	}
+	return all
 }
 
 // fullRows are those of every client, size, codec and number of partitions that was asked for.
@@ -88,7 +92,7 @@ func syncRow(o options, name string, sides []sideSpec) row {
 
 func endToEndRow(o options) row {
 	return row{
-		name: "end-to-end", title: fmt.Sprintf("from produce to consume, %d records/s of %s", perSecond, size(small, " ")),
+		name: "end-to-end", single: true, title: fmt.Sprintf("from produce to consume, %d records/s of %s", perSecond, size(small, " ")),
 		durability: pageCache, sides: both(partitions), nats: natsEndToEnd(o),
 		metrics: []metric{latency(50), latency(99)},
 		once:    newTopic,
@@ -110,6 +114,7 @@ func processRows(o options, p *load.Programs) []row {
 	produce.name, consume.name = "process-produce", "process-consume"
 	all := []row{produce, consume, sync}
 	for i := range all {
+		all[i].single = true
 		all[i].title, all[i].nats, all[i].bare = "store as a process beside in process: "+all[i].title, nil, nil
 	}
 	return all

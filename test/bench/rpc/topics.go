@@ -20,21 +20,52 @@ type Topic struct {
 	Name       string
 	ID         [16]byte
 	Partitions int
+	// Leaders are the addresses of each partition's, as they were when it was made; none:
+	// one broker leads all.
+	Leaders []string
+}
+
+// Leader is who leads a partition; otherwise is the address of the one broker.
+func (t Topic) Leader(partition int, otherwise string) string {
+	if len(t.Leaders) == 0 {
+		return otherwise
+	}
+	return t.Leaders[partition]
+}
+
+func (t Topic) all() []int32 {
+	all := make([]int32, t.Partitions)
+	for p := range all {
+		all[p] = int32(p)
+	}
+	return all
 }
 
 // CreateTopic makes a topic of one replica, with settings as name and value in turn, and
 // waits until all its partitions are served.
 func (c *Conn) CreateTopic(ctx context.Context, name string, partitions int, settings ...string) (Topic, error) {
+	t, err := c.create(ctx, name, partitions, 1, settings)
+	if err != nil {
+		return t, err
+	}
+	return t, c.Retry(ctx, func() error {
+		_, err := c.EndOffsets(t)
+		return err
+	})
+}
+
+// create makes a topic, and waits for nothing more.
+func (c *Conn) create(ctx context.Context, name string, partitions, replicas int, settings []string) (Topic, error) {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version, req.TimeoutMillis = 7, int32(Patience.Milliseconds())
 	rt := kmsg.NewCreateTopicsRequestTopic()
-	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = name, int32(partitions), 1
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = name, int32(partitions), int16(replicas)
 	for i := 0; i+1 < len(settings); i += 2 {
 		rt.Configs = append(rt.Configs, kmsg.CreateTopicsRequestTopicConfig{Name: settings[i], Value: &settings[i+1]})
 	}
 	req.Topics = append(req.Topics, rt)
 	t := Topic{Name: name, Partitions: partitions}
-	err := c.Retry(ctx, func() error {
+	return t, c.Retry(ctx, func() error {
 		resp, err := Ask[*kmsg.CreateTopicsResponse](c, req, Patience)
 		if err != nil {
 			return err
@@ -44,13 +75,6 @@ func (c *Conn) CreateTopic(ctx context.Context, name string, partitions int, set
 		}
 		t.ID = resp.Topics[0].TopicID
 		return nil
-	})
-	if err != nil {
-		return t, err
-	}
-	return t, c.Retry(ctx, func() error {
-		_, err := c.EndOffsets(t)
-		return err
 	})
 }
 
@@ -73,28 +97,32 @@ func (c *Conn) DeleteTopic(t Topic) error {
 
 // EndOffsets says where each partition ends.
 func (c *Conn) EndOffsets(t Topic) ([]int64, error) {
+	ends := make([]int64, t.Partitions)
+	return ends, c.endOffsets(t, t.all(), ends)
+}
+
+func (c *Conn) endOffsets(t Topic, partitions []int32, ends []int64) error {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.Version, req.ReplicaID = 7, -1
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = t.Name
-	for p := range t.Partitions {
+	for _, p := range partitions {
 		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = int32(p), -1, -1
+		rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = p, -1, -1
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, rt)
 	resp, err := Ask[*kmsg.ListOffsetsResponse](c, req, Patience)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ends := make([]int64, t.Partitions)
 	for _, rp := range resp.Topics[0].Partitions {
 		if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-			return nil, fmt.Errorf("end of %s-%d: %w", t.Name, rp.Partition, err)
+			return fmt.Errorf("end of %s-%d: %w", t.Name, rp.Partition, err)
 		}
 		ends[rp.Partition] = rp.Offset
 	}
-	return ends, nil
+	return nil
 }
 
 // Retry repeats what fails with an error that passes by itself.
@@ -127,10 +155,11 @@ func Pause(ctx context.Context, d time.Duration) bool {
 // ProduceAll has the batch acknowledged in every partition, however long it takes until
 // they are served.
 func (c *Conn) ProduceAll(ctx context.Context, t Topic, batch []byte) error {
-	left := make([]int32, t.Partitions)
-	for p := range left {
-		left[p] = int32(p)
-	}
+	return c.produce(ctx, t, t.all(), batch)
+}
+
+// produce has the batch acknowledged in some partitions.
+func (c *Conn) produce(ctx context.Context, t Topic, left []int32, batch []byte) error {
 	return c.Retry(ctx, func() error {
 		req := kmsg.NewPtrProduceRequest()
 		req.Version, req.Acks, req.TimeoutMillis = 13, -1, int32(Patience.Milliseconds())
