@@ -192,32 +192,39 @@ func (c *cluster) awaitInSync() error {
 	})
 }
 
-// quorum asks who leads the quorum, and who votes.
-func (c *cluster) quorum(n int) (leader int, voters []int32, err error) {
+// quorum is who leads it, and the directory of each broker that votes.
+type quorum struct {
+	leader int
+	voters map[int][16]byte
+}
+
+// quorum asks for the quorum.
+func (c *cluster) quorum() (quorum, error) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	topic, partition := kmsg.NewDescribeQuorumRequestTopic(), kmsg.NewDescribeQuorumRequestTopicPartition()
 	topic.Topic, topic.Partitions = "__cluster_metadata", append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)
-	resp, err := ask[*kmsg.DescribeQuorumResponse](c, n, req)
+	resp, err := ask[*kmsg.DescribeQuorumResponse](c, 0, req)
 	if err != nil {
-		return 0, nil, err
+		return quorum{}, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 || resp.Topics[0].Partitions[0].ErrorCode != 0 {
-		return 0, nil, fmt.Errorf("nobody tells of the quorum: error %d", resp.ErrorCode)
+		return quorum{}, fmt.Errorf("nobody tells of the quorum: error %d", resp.ErrorCode)
 	}
 	p := resp.Topics[0].Partitions[0]
+	q := quorum{leader: int(p.LeaderID), voters: map[int][16]byte{}}
 	for _, v := range p.CurrentVoters {
-		voters = append(voters, v.ReplicaID)
+		q.voters[int(v.ReplicaID)] = v.ReplicaDirectoryID
 	}
-	return int(p.LeaderID), voters, nil
+	return q, nil
 }
 
-// awaitVoters waits until so many brokers vote.
-func (c *cluster) awaitVoters(want int, timeout time.Duration) error {
-	return eventually(timeout, func() error {
-		_, voters, err := c.quorum(0)
-		if err == nil && len(voters) != want {
-			err = fmt.Errorf("%v vote", voters)
+// awaitVoters waits until all brokers vote.
+func (c *cluster) awaitVoters() error {
+	return eventually(inSyncMax, func() error {
+		q, err := c.quorum()
+		if err == nil && len(q.voters) != brokers {
+			err = fmt.Errorf("%d brokers vote", len(q.voters))
 		}
 		return err
 	})

@@ -33,7 +33,9 @@ func events() []event {
 		{"kill-leader", "kill -9 of the leader of a partition", (*run).killLeader},
 		{"kill-follower", "kill -9 of a follower", (*run).killFollower},
 		{"kill-controller", "kill -9 of the active controller", (*run).killController},
+		{"kill-two", "kill -9 of two at once", (*run).killTwo},
 		{"kill-all", "kill -9 of all three at once", (*run).killAll},
+		{"wipe", "kill -9 of a broker, which comes back without its disk", (*run).wipe},
 		{"stop", "SIGSTOP for a while", (*run).pause},
 		{"storage", "kill -9 of a storage plugin", func(r *run) (string, error) { return r.killPlugin(storagePlugin) }},
 		{"transport", "kill -9 of a transport plugin", func(r *run) (string, error) { return r.killPlugin(transportPlugin) }},
@@ -108,10 +110,10 @@ func (r *run) killFollower() (string, error) {
 }
 
 func (r *run) killController() (string, error) {
-	leader := 0
+	var q quorum
 	err := eventually(servedMax, func() (err error) {
-		leader, _, err = r.quorum(0)
-		if err == nil && leader < 1 {
+		q, err = r.quorum()
+		if err == nil && q.leader < 1 {
 			err = errors.New("nobody leads the quorum")
 		}
 		return err
@@ -119,7 +121,7 @@ func (r *run) killController() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return r.killOne(leader, "is the active controller")
+	return r.killOne(q.leader, "is the active controller")
 }
 
 func (r *run) killOne(n int, why string) (string, error) {
@@ -129,6 +131,53 @@ func (r *run) killOne(n int, why string) (string, error) {
 	}
 	wait(down)
 	return fmt.Sprintf("broker %d, which %s, down for %s", n, why, down.Round(time.Millisecond)), r.node(n).start()
+}
+
+func (r *run) killTwo() (string, error) {
+	pair, down := r.rng.Perm(brokers)[:2], r.between(0, r.longest*3/5)
+	for _, i := range pair {
+		r.nodes[i].dismiss()
+	}
+	for _, i := range pair {
+		if err := r.nodes[i].end(syscall.SIGKILL); err != nil {
+			return "", err
+		}
+	}
+	wait(down)
+	for _, i := range pair {
+		if err := r.nodes[i].start(); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("brokers %d and %d, down for %s", pair[0]+1, pair[1]+1, down.Round(time.Millisecond)), nil
+}
+
+// wipe takes the disk of one broker. All replicas are in sync before, so that the others have
+// everything that was acknowledged; it votes again when this returns, so that no more than one
+// of three votes is ever lost.
+func (r *run) wipe() (string, error) {
+	n, down := r.any(), r.between(0, r.longest*3/5)
+	before, err := r.quorum()
+	if err != nil {
+		return "", err
+	}
+	if err := r.node(n).end(syscall.SIGKILL); err != nil {
+		return "", err
+	}
+	wait(down)
+	if err := r.node(n).wipe(); err != nil {
+		return "", err
+	}
+	if err := r.node(n).start(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("broker %d, down for %s", n, down.Round(time.Millisecond)), eventually(inSyncMax, func() error {
+		now, err := r.quorum()
+		if err == nil && (len(now.voters) != brokers || now.voters[n] == before.voters[n]) {
+			err = fmt.Errorf("broker %d does not vote again: %v", n, now.voters)
+		}
+		return err
+	})
 }
 
 func (r *run) killAll() (string, error) {

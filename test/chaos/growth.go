@@ -98,7 +98,7 @@ func (g *growing) join(n int) error {
 	if n < brokers {
 		return nil
 	}
-	return g.awaitVoters(brokers, inSyncMax)
+	return g.awaitVoters()
 }
 
 // strike kills one of the first so many brokers at a drawn moment.
@@ -198,5 +198,5 @@ func (g *growing) wipeFirst() error {
 	if err := g.awaitInSync(); err != nil {
 		return err
 	}
-	return g.awaitVoters(brokers, inSyncMax)
+	return g.awaitVoters()
 }

@@ -270,6 +270,13 @@ func (l *ledger) passed(mark [][]int) error {
 	return nil
 }
 
+// count is how often a promise of a kind was broken.
+func (l *ledger) count(v violation) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken[v]
+}
+
 // sum is how much was broken, and in words what.
 func (l *ledger) sum() (map[violation]int, []string) {
 	l.mu.Lock()

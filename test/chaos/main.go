@@ -142,7 +142,7 @@ func faults(ctx context.Context, opts options, all *table) error {
 	if err := c.startAll(); err != nil {
 		return err
 	}
-	if err := c.awaitVoters(brokers, servedMax); err != nil {
+	if err := c.awaitVoters(); err != nil {
 		return fmt.Errorf("start three brokers: %w; see%s", err, c.outputs())
 	}
 	if err := c.createTopic(brokers, servedMax); err != nil {
@@ -165,8 +165,8 @@ func faults(ctx context.Context, opts options, all *table) error {
 	}
 	r.rng.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 	for i, e := range due {
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() != nil || l.count(notServed) > 0 {
+			break // what does not serve tells nothing more
 		}
 		all.add(e.name, r.one(i+1, e))
 	}
