@@ -88,6 +88,7 @@ type Report struct {
 	Topics      int
 	Changes     int // of settings
 	SaveDeaths  int // of nodes, in a save of the quorum's disk
+	Events      int // of the simulation
 	Trace       uint64
 	Violations  []string
 }
@@ -113,10 +114,15 @@ type cluster struct {
 	topics    int
 	making    int    // topics that are being made
 	drawn     uint64 // directory IDs
+	events    int    // that have happened
 }
 
 // patience is how long after the last fault everything must serve.
 const patience = 2 * time.Minute
+
+// eventsMax is many times what happens in a run. Brokers that do without an end what brings
+// them nowhere come to it.
+const eventsMax = 1_000_000
 
 // Run runs one seed. The error is the simulator's own; what brokers did wrong is in the
 // report.
@@ -211,6 +217,10 @@ func (c *cluster) runUntil(stop func() bool) {
 		}
 		c.network.pump()
 		if c.w.Over() {
+			return
+		}
+		if c.events++; c.events > eventsMax {
+			c.check.Violate("more than %d events have happened: somebody does the same again and again", eventsMax)
 			return
 		}
 		c.w.Step()
@@ -308,6 +318,7 @@ func (c *cluster) fill() {
 		r.Failed += n.faults.Failed
 	}
 	r.Elections, r.ISRChanges = c.check.Elections(), c.check.ISRChanges()
+	r.Events = c.events
 	r.Violations, r.Trace = c.check.Violations(), c.w.Trace()
 }
 

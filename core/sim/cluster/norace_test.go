@@ -1,0 +1,6 @@
+//go:build !race
+
+package cluster
+
+// seedsByDefault is how many seeds TestClusterSeeds runs.
+const seedsByDefault = 150
