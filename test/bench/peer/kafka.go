@@ -2,12 +2,15 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Kafka makes so many Apache Kafka brokers of one cluster, each a controller too, with
@@ -23,6 +26,7 @@ func Kafka(ctx context.Context, dir string, brokers int, settings ...string) (*S
 		return nil, err
 	}
 	s := newServer("kafka", dir, ports[:brokers])
+	formats, fctx := errgroup.WithContext(ctx)
 	for id := range brokers {
 		logging, properties := kafkaFile(dir, id, "log4j2.properties"), kafkaFile(dir, id, "server.properties")
 		for path, text := range map[string]string{
@@ -38,18 +42,21 @@ rootLogger.appenderRef.f.ref = F
 `,
 		} {
 			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-				return nil, fmt.Errorf("configure Kafka: %w", err)
+				return nil, errors.Join(fmt.Errorf("configure Kafka: %w", err), formats.Wait())
 			}
 		}
 		java := []string{"java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
 			"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=file:" + logging, "-cp", strings.TrimSpace(string(classPath))}
 		format := slices.Concat(java[1:], []string{"kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties})
-		if out, err := exec.CommandContext(ctx, "java", format...).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("format Kafka's directory: %w\n%s", err, out)
-		}
+		formats.Go(func() error {
+			if out, err := exec.CommandContext(fctx, "java", format...).CombinedOutput(); err != nil {
+				return fmt.Errorf("format Kafka's directory: %w\n%s", err, out)
+			}
+			return nil
+		})
 		s.argvs = append(s.argvs, append(java, "kafka.Kafka", properties))
 	}
-	return s, nil
+	return s, formats.Wait()
 }
 
 // clusterID is what Kafka's directories are formatted with: any UUID does.

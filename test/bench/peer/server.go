@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute
+	startTimeout = 4 * time.Minute
 	stopTimeout  = 30 * time.Second
 	pollEvery    = 2 * time.Millisecond
 	// The ports of servers: below those that kernels give to outgoing connections.
