@@ -59,8 +59,9 @@ type membership struct {
 	// What follows belongs to the loop.
 	machine *lifecycle.Machine
 	out     lifecycle.Effects
-	fenced  bool // as it was told last
-	silent  bool // the last heartbeat was not answered well
+	waits   chan struct{} // closed when the last question needs no answer any longer
+	fenced  bool          // as it was told last
+	silent  bool          // the last heartbeat was not answered well
 	told    time.Time
 	asked   []model.Partition // by the image at askedAt
 	askedAt int64
@@ -73,7 +74,7 @@ func newMembership(cfg lifecycle.Config, r controller.Registration, commands com
 	}
 	m := &membership{
 		node: r.NodeID, registration: r, commands: commands, log: log, machine: machine, fenced: true,
-		serving: make(chan struct{}), over: make(chan struct{}),
+		serving: make(chan struct{}), over: make(chan struct{}), waits: make(chan struct{}),
 	}
 	m.loop = loop.New[lifecycle.Input](m, clock, 0)
 	return m, nil
@@ -159,17 +160,21 @@ func (m *membership) Done() bool {
 
 // perform does what the machine asks for.
 func (m *membership) perform(now time.Time) {
+	if m.out.Register != nil || len(m.out.Heartbeats) > 0 {
+		close(m.waits) // one that still waits for somebody to lead has nothing to say that this one does not
+		m.waits = make(chan struct{})
+	}
 	if r := m.out.Register; r != nil {
 		registration := m.registration
 		registration.Incarnation = r.Incarnation
-		m.commands.Start(controller.RegisterBroker{Registration: registration}, m.over, func(a controller.Answer) {
+		m.commands.Start(controller.RegisterBroker{Registration: registration}, m.waits, func(a controller.Answer) {
 			m.note(a.Err)
 			m.loop.Complete(&lifecycle.Registered{Call: r.Call, Epoch: a.Epoch, Err: a.Err})
 		})
 	}
 	for _, beat := range m.out.Heartbeats {
 		op := controller.Heartbeat{Broker: m.node, Epoch: beat.Epoch, Offset: beat.Offset, WantShutdown: beat.Leave, Offline: beat.Offline}
-		m.commands.Start(op, m.over, func(a controller.Answer) {
+		m.commands.Start(op, m.waits, func(a controller.Answer) {
 			m.note(a.Err)
 			m.loop.Complete(&lifecycle.Beaten{Call: beat.Call, MayEnd: a.Heartbeat.MayShutDown, Err: a.Err})
 		})
@@ -179,6 +184,7 @@ func (m *membership) perform(now time.Time) {
 	}
 	if e := m.out.Ended; e != nil {
 		m.err = e.Err
+		close(m.waits)
 		close(m.over)
 	}
 	m.out = lifecycle.Effects{Heartbeats: m.out.Heartbeats[:0]}
@@ -196,7 +202,7 @@ func (m *membership) report(epoch model.BrokerEpoch) {
 	}
 	if ends := m.ends(m.asked); len(ends) > 0 {
 		op := controller.ReportLogs{Broker: m.node, Epoch: epoch, Logs: ends}
-		m.commands.Start(op, m.over, func(a controller.Answer) { m.note(a.Err) })
+		m.commands.Start(op, m.waits, func(a controller.Answer) { m.note(a.Err) })
 	}
 }
 

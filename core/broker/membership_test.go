@@ -30,12 +30,14 @@ type fakeController struct {
 	beats  int
 	image  *image.Image // that the broker has
 	logs   []model.LogEnd
+	waits  []<-chan struct{} // while it is dumb: what is told that nobody waits any longer
 }
 
-func (c *fakeController) Start(op controller.Op, _ <-chan struct{}, done func(controller.Answer)) {
+func (c *fakeController) Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dumb {
+		c.waits = append(c.waits, gone)
 		return
 	}
 	if c.fails != nil {
@@ -196,6 +198,41 @@ func TestAnotherTakesItsPlace(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	})
+}
+
+// While nobody leads the quorum, what was asked waits there. Only the last is of use: a
+// minute's worth would take the place of what clients ask.
+func TestOneQuestionWaits(t *testing.T) {
+	for name, registered := range map[string]bool{"heartbeats": true, "registrations": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &fakeController{dumb: !registered}
+				m, _, ended, stop := joining(t, c)
+				if registered {
+					if err := m.wait(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.set(func() { c.dumb = true })
+				time.Sleep(time.Minute)
+				c.set(func() {
+					waiting := 0
+					for _, gone := range c.waits {
+						select {
+						case <-gone:
+						default:
+							waiting++
+						}
+					}
+					if len(c.waits) < 10 || waiting != 1 {
+						t.Errorf("%d of %d questions wait", waiting, len(c.waits))
+					}
+				})
+				stop()
+				<-ended
+			})
+		})
+	}
 }
 
 // Who waits in vain is told why.
