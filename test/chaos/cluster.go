@@ -144,7 +144,8 @@ type state struct {
 	brokers   int
 }
 
-// state asks a broker, or any where n is 0.
+// state asks a broker, or any where n is 0. Where there is no topic, it still tells of the
+// cluster.
 func (c *cluster) state(n int) (state, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
@@ -155,12 +156,12 @@ func (c *cluster) state(n int) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	if len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != 0 {
-		return state{}, fmt.Errorf("there is no topic %s", topicName)
-	}
 	s := state{brokers: len(resp.Brokers)}
 	if resp.ClusterID != nil {
 		s.clusterID = *resp.ClusterID
+	}
+	if len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != 0 {
+		return s, fmt.Errorf("there is no topic %s", topicName)
 	}
 	count := len(resp.Topics[0].Partitions)
 	s.leaders, s.isr, s.replicas = make([]int, count), make([][]int32, count), make([][]int32, count)

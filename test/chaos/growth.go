@@ -119,11 +119,11 @@ func (g *growing) oneCluster(count int) error {
 	for n := 1; n <= count; n++ {
 		err := eventually(inSyncMax, func() error {
 			s, err := g.state(n)
+			if s.clusterID != "" && s.clusterID != g.id {
+				g.ledger.violate(secondCluster, "broker %d is of cluster %s, and the first was of %s", n, s.clusterID, g.id)
+			}
 			if err != nil {
 				return fmt.Errorf("broker %d: %w", n, err)
-			}
-			if s.clusterID != g.id {
-				g.ledger.violate(secondCluster, "broker %d is of cluster %s, and the first was of %s", n, s.clusterID, g.id)
 			}
 			if s.brokers != count {
 				return fmt.Errorf("broker %d tells of %d brokers, and there are %d", n, s.brokers, count)

@@ -107,8 +107,8 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 	}()
 	if opts.brokerd == "" {
 		opts.brokerd = filepath.Join(opts.dir, "brokerd")
-		if out, err := exec.Command("go", "build", "-o", opts.brokerd, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput(); err != nil {
-			return false, fmt.Errorf("build brokerd: %w\n%s", err, out)
+		if err := build(opts.brokerd); err != nil {
+			return false, err
 		}
 	}
 	say(opts.out, "seed %d, directory %s\n", opts.seed, opts.dir)
@@ -127,6 +127,13 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 		}
 	}
 	return all.print(opts), nil
+}
+
+func build(path string) error {
+	if out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput(); err != nil {
+		return fmt.Errorf("build brokerd: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // faults runs three brokers, and as many events of each kind as are asked for.
