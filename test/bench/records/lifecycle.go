@@ -315,7 +315,7 @@ func (b *bench) warmJVM(ctx context.Context, s *started) error {
 		}
 		used := (to.compiling - from.compiling).Seconds() / to.at.Sub(from.at).Seconds()
 		b.logf("%s: warm up, %d: its compiler used %.2f processors", s.Name, n+1, used)
-		if used < settledMax || b.o.force && b.o.rounds == 1 {
+		if used < settledMax || b.look() {
 			break
 		}
 	}

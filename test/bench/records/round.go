@@ -150,12 +150,15 @@ func (b *bench) warm(ctx context.Context, r *row, s *side) error {
 			return err
 		}
 		b.tell(r, s, "not counted", d)
-		if d.compiling < settledMax || r.cold || n == warmRounds-1 {
+		if d.compiling < settledMax || r.cold || n == warmRounds-1 || b.look() {
 			break
 		}
 	}
 	return nil
 }
+
+// look reports whether it is only for a look: a JVM is not waited for then.
+func (b *bench) look() bool { return b.o.force && b.o.rounds == 1 }
 
 // counted runs a round that counts, again where others disturbed it.
 func (b *bench) counted(ctx context.Context, r *row, s *side, n int) error {
