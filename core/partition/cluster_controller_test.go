@@ -356,14 +356,31 @@ func (c *cluster) trouble() {
 		}
 	case n < 91:
 		if h.alive && !h.pausedUntil.After(c.now) && h.m.View().Status == StatusServing {
-			c.deleted = max(c.deleted, h.m.View().HighWater)
-			h.step(&Trim{ID: h.payloadOf(&payload{released: true}), To: -1})
+			to, v := int64(-1), h.m.View()
+			// Also within a batch, of those that no loss of power takes: a log that has lost the
+			// batch in which it starts can take it from nobody.
+			if most := c.durable(v.HighWater); n < 88 && most > v.LogStart {
+				to = v.LogStart + 1 + c.rng.Int64N(most-v.LogStart)
+			}
+			c.deleted = max(c.deleted, to)
+			if to < 0 {
+				c.deleted = max(c.deleted, v.HighWater)
+			}
+			h.step(&Trim{ID: h.payloadOf(&payload{released: true}), To: to})
 		}
 	case n < 96:
 		h.do(func() { h.step(&ReadFailed{Gen: h.m.gen, Fault: FaultGone}) })
 	default:
 		h.do(func() { h.step(&Restarted{}) })
 	}
+}
+
+// durable is below what everybody has on disk, and below most.
+func (c *cluster) durable(most int64) int64 {
+	for _, h := range c.hosts {
+		most = min(most, h.durable)
+	}
+	return most
 }
 
 // kill ends a process, or with it the machine's power where that may be: not where what

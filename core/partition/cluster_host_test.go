@@ -390,13 +390,13 @@ func (h *host) pump() {
 	for _, s := range h.streams {
 		for !s.stuck {
 			in := Replicate{Session: s.session, Epoch: s.epoch, From: s.next, HighWater: v.HighWater, LogStart: v.LogStart}
-			if s.next < h.logStart && s.next >= v.LogStart {
+			if max(s.next, v.LogStart) < h.logStart && s.next >= v.First {
 				break // soon the machine will know
 			}
-			if s.next < v.LogStart {
+			if s.next < v.First {
 				s.stuck = true
 			} else {
-				for i := h.search(s.next); i < len(h.log) && h.log[i].LastOffset < v.LEO && len(in.Batches) < 4; i++ {
+				for i := h.search(max(s.next, v.LogStart)); i < len(h.log) && h.log[i].LastOffset < v.LEO && len(in.Batches) < 4; i++ {
 					in.Batches = append(in.Batches, h.log[i])
 					s.next = h.log[i].LastOffset + 1
 				}

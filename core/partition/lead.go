@@ -202,12 +202,20 @@ func (m *Machine) judge(f *follower, in *Subscribe, out *Effects) {
 	if in.LastEpoch != model.NoEpoch {
 		end = m.epochs.end(in.LastEpoch, m.stored)
 	}
+	// Where all that it has was trimmed here, nothing can be told of it.
+	trimmed := in.LEO <= m.logStart && in.LastEpoch != model.NoEpoch && in.LastEpoch < m.epochs.first()
+	if (trimmed || in.LEO < m.logStart) && m.first < 0 {
+		f.asked, f.pending = *in, true
+		m.seek(out)
+		return
+	}
 	switch {
 	case in.LastEpoch > in.Epoch:
 		a.Verdict = VerdictUnknown
-	case in.LEO < m.logStart || in.LEO == m.logStart && in.LastEpoch != model.NoEpoch && in.LastEpoch < m.epochs.first():
-		// Where all that it has was trimmed here, nothing can be told of it.
-		a.Verdict = VerdictReset
+	case in.LEO < m.first || trimmed && in.LEO == m.first:
+		a.Verdict, a.LogStart = VerdictReset, m.first
+	case trimmed:
+		a.Verdict, a.End = VerdictDiverges, model.EpochEnd{Epoch: in.LastEpoch, EndOffset: m.first}
 	case end.Epoch < in.LastEpoch || end.EndOffset < in.LEO:
 		a.Verdict, a.End = VerdictDiverges, end
 	default:
@@ -215,6 +223,35 @@ func (m *Machine) judge(f *follower, in *Subscribe, out *Effects) {
 		f.acked = max(0, min(in.Counted, in.LEO, m.stored))
 	}
 	out.Answers = append(out.Answers, a)
+}
+
+// seek looks for the batch that the log start is in. A follower is to have all of it: a log
+// can not begin within a batch that it does not hold.
+func (m *Machine) seek(out *Effects) {
+	if !m.seeks {
+		m.seeks, m.seeksFrom = true, m.logStart
+		out.Scan = &Scan{Gen: m.gen, From: m.logStart, UpTo: m.stored, Max: 1}
+	}
+}
+
+// sought takes what was found. Those who wait for it are judged, or ask again.
+func (m *Machine) sought(now time.Time, in *Scanned, out *Effects) {
+	m.seeks = false
+	switch {
+	case in.Fault != FaultNone:
+		for i := range m.followers {
+			if f := &m.followers[i]; f.pending {
+				f.pending = false
+				m.unanswerable(&f.asked, out)
+			}
+		}
+		m.reopenIfGone(now, in.Fault, in.Err, "scan", out)
+	case m.seeksFrom == m.logStart:
+		m.first = m.logStart
+		if len(in.Batches) > 0 {
+			m.first = min(m.first, in.Batches[0].BaseOffset)
+		}
+	}
 }
 
 // onUnsubscribed takes that a follower's link is gone. What it has acknowledged, it

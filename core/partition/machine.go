@@ -56,6 +56,11 @@ type Machine struct {
 	// Of a leader.
 	followers []follower // in the order of the assignment
 	asking    asking
+	// first is where the batch begins that the log start is in, which may be below it; -1:
+	// that is not known. It is looked for where a follower lacks that batch.
+	first     int64
+	seeks     bool      // a Scan for it is under way
+	seeksFrom int64     // the log start that it is of
 	lagAt     time.Time // when TimerLag fires; zero: not set
 	// Of a follower.
 	up following
@@ -169,6 +174,7 @@ func New(cfg Config) *Machine {
 		up:        following{leader: model.NoNode, session: cfg.Session},
 		epochs:    &epochCache{},
 		producers: newProducers(cfg.Limits.Producers),
+		first:     -1,
 	}
 }
 
@@ -265,12 +271,16 @@ func (m *Machine) View() View {
 		Epoch:      m.epoch,
 		EpochStart: m.epochStart,
 		LogStart:   m.logStart,
+		First:      m.logStart,
 		HighWater:  min(m.hw, m.stored),
 		LastStable: min(m.hw, m.stored),
 		LEO:        m.stored,
 		Gen:        m.gen,
 		Why:        m.why,
 		epochs:     m.epochs,
+	}
+	if m.first >= 0 {
+		v.First = m.first
 	}
 	v.Follows = m.role == roleFollower
 	switch {
@@ -308,6 +318,7 @@ func (m *Machine) forget() {
 	m.early = nil
 	m.epochs = &epochCache{}
 	m.logStart, m.stored, m.durable, m.next = 0, 0, 0, 0
+	m.first = -1
 	m.freed = 0
 	m.unsettled = false
 }

@@ -30,7 +30,7 @@ func (m *Machine) fence(out *Effects) {
 	m.failTrims(out, fmt.Errorf("the log is being opened again: %w", model.ErrStorage))
 	m.dropCopies(out)
 	m.endSession()
-	m.flushing, m.flushHeld = false, false
+	m.flushing, m.flushHeld, m.seeks = false, false, false
 	m.retaining, m.retainHeld, m.snapshotting = false, false, false
 	m.opening, m.drain = opening{}, drain{}
 	m.gen++
@@ -165,6 +165,10 @@ func (m *Machine) scanOrFinish(now time.Time, out *Effects) {
 
 // scanned takes headers, until the end.
 func (m *Machine) scanned(now time.Time, in *Scanned, out *Effects) {
+	if in.Gen == m.gen && m.seeks {
+		m.sought(now, in, out)
+		return
+	}
 	if in.Gen != m.gen || m.state != stateOpening || !m.opening.ready {
 		return
 	}
@@ -244,7 +248,7 @@ func (m *Machine) finishOpening(now time.Time, out *Effects) {
 		m.early = nil
 	}
 	m.unsettled = false
-	m.logStart = max(m.logStart, in.LogStart)
+	m.logStart, m.first = max(m.logStart, in.LogStart), -1
 	m.hw = max(m.hw, m.logStart)
 	m.openedAs(now, in)
 	if in.MayHaveLost && !m.known {

@@ -38,7 +38,7 @@ type Verdict int8
 const (
 	VerdictAccepted Verdict = iota // the stream goes on from the follower's LEO
 	VerdictDiverges                // the follower's log differs from End on: cut, and ask again
-	VerdictReset                   // the leader's log has nothing of the follower's any more: start at LogStart
+	VerdictReset                   // the leader's log has nothing of the follower's any more: start at LogStart, with a whole batch
 	VerdictFenced                  // the leader knows a higher leader epoch: wait for the metadata
 	VerdictUnknown                 // it does not lead under this epoch, or not yet: ask again later
 )
@@ -178,9 +178,10 @@ type TruncateLog struct {
 // Answer is a leader's to a Subscribe. With VerdictAccepted the host sends the log from
 // From on, up to the View's LEO and no further, and what the high watermark and the log
 // start become, until EndStream, or until an Answer of a higher session of this follower: a
-// lower one is to a question that came late, and ends nothing. Where the View's log start
-// has passed what would come next, the host sends that alone, without batches: the follower
-// subscribes anew, and is told to start there.
+// lower one is to a question that came late, and ends nothing. From may be below the View's
+// log start, in the batch that the log starts in, which is sent whole. Where the View's First
+// has passed what would come next, the host sends the log start alone, without batches: the
+// follower subscribes anew, and is told where to start.
 type Answer struct {
 	Node     model.NodeID
 	Session  Session

@@ -230,7 +230,7 @@ func (m *Machine) raiseLogStart(now time.Time, to int64, out *Effects) {
 	if to <= m.logStart || to > m.stored {
 		return
 	}
-	m.logStart = to
+	m.logStart, m.first = to, -1
 	m.hw = max(m.hw, to)
 	m.epochs = m.epochs.trimmed(to)
 	m.mayBegin(now, to, out)

@@ -28,6 +28,7 @@ type View struct {
 	Epoch      model.LeaderEpoch
 	EpochStart int64 // the log end when the epoch began
 	LogStart   int64
+	First      int64 // where the batch begins that LogStart is in, as far as that is known
 	HighWater  int64
 	LastStable int64
 	LEO        int64

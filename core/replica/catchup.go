@@ -38,7 +38,7 @@ func (s *Shard) readFor(sub *subscriber, v *view) {
 	r := sub.replica
 	got := caughtUp{subscriber: sub, from: sub.next, gen: v.Gen}
 	buf := s.tails.buffers.Get(f.link.credit.share(readBytes))
-	req := storage.ReadRequest{Handle: v.handle, Offset: sub.next, UpTo: v.LEO, MaxBytes: len(buf), AtLeastOne: true, Buf: buf}
+	req := storage.ReadRequest{Handle: v.handle, Offset: max(sub.next, v.LogStart), UpTo: v.LEO, MaxBytes: len(buf), AtLeastOne: true, Buf: buf}
 	s.exec.Go(r.dir.ID, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()

@@ -331,7 +331,7 @@ func (s *Shard) prepare(sub *subscriber) int {
 	if !sub.accepted || v.Status != partition.StatusServing || v.Epoch != sub.leader {
 		return 0
 	}
-	if sub.next < v.LogStart {
+	if sub.next < v.First {
 		// What it is to get next is gone. It learns so from where the stream goes on.
 		s.dropRead(sub)
 		sub.next = v.LogStart
