@@ -3,6 +3,7 @@ package quorum
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
@@ -13,6 +14,9 @@ const (
 	announceTicks = 3
 	// seekTicks are between two questions of a leader after a member that is silent.
 	seekTicks = 10
+	// takenMax announcements are answered that another process has this directory, before this
+	// one ends. An earlier life of its own, at another endpoint, is forgotten sooner.
+	takenMax = 20
 )
 
 // announce is how this node makes itself known, as long as the metadata does not know it as
@@ -23,6 +27,7 @@ type announce struct {
 	leader   Address // as another node said, or who may know; its Endpoint "" if none did
 	next     int     // of those who may be asked
 	said     string  // what went wrong last
+	taken    int     // how often another process had this directory
 	seed     int     // of those that are asked after a silent member
 }
 
@@ -115,13 +120,22 @@ func (n *Node) heardOfAnnouncement(to Address, got answer, err error) {
 	case got.status == statusRemoved && got.offset < n.Image().Offset: // it leads no longer
 	case got.status == statusRemoved:
 		n.end(fmt.Errorf("broker %d, which leads the quorum, knows directory %s no more: move it away to join as a new one: %w", to.Node, n.identity.DirectoryID, ErrRemoved))
+	case got.status == statusTaken:
+		if a.taken++; a.taken >= takenMax {
+			n.end(fmt.Errorf("another process has directory %s, and is a member of the quorum: a copy of it must not run beside it: %w", n.identity.DirectoryID, ErrInUse))
+		}
+		said = "another process was heard of just now that has this directory"
 	case got.answer.Err != nil:
 		said = got.answer.Err.Error()
+	default:
+		a.taken = 0
 	}
 	if said != "" && said != a.said {
 		n.log.Warn("joining the quorum was refused; trying again", "endpoint", to.Endpoint, "err", said)
 	}
-	a.said = said
+	if said != "" || err == nil && got.status != statusNotLeader {
+		a.said = said
+	}
 }
 
 // others are the seeds that are not this node.
@@ -136,7 +150,7 @@ func (n *Node) forgetMoved(old, img *image.Image) {
 			continue
 		}
 		if p := n.peers[raftID(m.Directory)]; p != nil {
-			p.from.endpoint = m.Endpoint
+			p.from.endpoint, p.heard = m.Endpoint, time.Time{}
 		}
 	}
 }

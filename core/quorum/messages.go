@@ -110,7 +110,9 @@ func (n *Node) receive(in *received) error {
 	if n.stranger(in.from) {
 		return nil
 	}
-	n.hear(in.from)
+	if !n.hear(in.from) {
+		return nil
+	}
 	m := in.raft
 	if m.GetTo() != n.raftID { // for the directory that was here before
 		return nil
@@ -161,18 +163,27 @@ func (n *Node) stranger(from sender) bool {
 	return true
 }
 
-// hear notes where a member can be reached: it knows best.
-func (n *Node) hear(from sender) {
+// hear notes where a member can be reached: it knows best. False: another process has its
+// directory, at another endpoint, and was heard of late. The two are one member for Raft, and
+// would have two votes, so that the second is not listened to while there is the first.
+func (n *Node) hear(from sender) bool {
 	id := raftID(from.DirectoryID)
+	if id == n.raftID {
+		return from.endpoint == n.cfg.Endpoint
+	}
 	p := n.peers[id]
 	if p == nil {
-		if len(n.peers) >= peersMax || id == n.raftID || !validRaftID(id) {
-			return
+		if len(n.peers) >= peersMax || !validRaftID(id) {
+			return true
 		}
 		p = &peer{}
 		n.peers[id] = p
 	}
+	if !p.heard.IsZero() && p.from.endpoint != from.endpoint && p.silent < n.cfg.ElectionTicks {
+		return false
+	}
 	p.from, p.heard, p.silent = from, n.now, 0
+	return true
 }
 
 // address is where a member can be reached.

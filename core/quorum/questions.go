@@ -32,6 +32,7 @@ import (
 //	           16 bytes that tell who looks for a cluster from another of the same node ID
 //	removed    offset uvarint: of the image that does not know who asks
 //	quorum     a model.QuorumStatus in JSON
+//	taken      nothing
 type status byte
 
 const (
@@ -48,6 +49,9 @@ const (
 	statusRemoved status = 5
 	// statusQuorum answers how the quorum is.
 	statusQuorum status = 6
+	// statusTaken: nothing was done, another process was heard just now that has the
+	// directory of who asks.
+	statusTaken status = 7
 )
 
 const (
@@ -99,9 +103,12 @@ func (n *Node) answer(q *question) {
 		q.reply(appendText([]byte{wireVersion, byte(statusForeign)}, string(n.identity.ClusterID)))
 		return
 	}
-	n.hear(q.from)
-	if q.kind == kindWho {
+	switch heard := n.hear(q.from); {
+	case q.kind == kindWho:
 		q.reply(nil)
+		return
+	case !heard:
+		q.reply([]byte{wireVersion, byte(statusTaken)})
 		return
 	}
 	r := &request{remote: true, expires: n.now.Add(askTimeout)}
@@ -193,6 +200,7 @@ func decodeAnswer(b []byte) (answer, error) {
 		a.of.NodeID, a.of.DirectoryID = r.node(), r.directory()
 	case statusRemoved:
 		a.offset = int64(r.uvarint())
+	case statusTaken:
 	case statusQuorum:
 		if err := json.Unmarshal(r.in, &a.quorum); err != nil {
 			return answer{}, fmt.Errorf("a status: %w: %w", err, ErrMalformed)
@@ -269,7 +277,7 @@ func (n *Node) forward(to Address, r *request) {
 			n.hold(r)
 		case err != nil:
 			n.lost(r, fmt.Errorf("asking broker %d, which leads: %w: %w", to.Node, err, model.ErrNotController))
-		case a.status == statusNotLeader:
+		case a.status == statusNotLeader, a.status == statusTaken:
 			n.hold(r)
 		case a.status == statusQuorum && r.described != nil:
 			r.described(a.quorum)

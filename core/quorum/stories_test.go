@@ -588,3 +588,35 @@ func TestLeaderOfBeforeKnowsNotWhoJoined(t *testing.T) {
 		}
 	}
 }
+
+// A copy of a directory that is in use gets no part in the quorum, since both would vote as
+// one, and ends; the metadata does not move to and fro between the two.
+func TestCopyOfADirectoryInUse(t *testing.T) {
+	for seed := range uint64(5) {
+		w := newWorld(t, seed, 4, func(c *Config) {
+			if c.NodeID == 4 {
+				c.NodeID, c.Bootstrap = 2, false
+			}
+		})
+		copied := w.sites[3]
+		copied.hidden = true
+		for _, s := range w.sites[:3] {
+			s.start()
+		}
+		if !w.until(20*time.Second, func() bool { return w.voters() == 3 }) {
+			w.failf("%d voters", w.voters())
+		}
+		w.run(time.Second)
+		copied.disk.stored = w.sites[1].disk.stored
+		before := w.sites[0].node.applied
+		copied.start()
+		n := copied.node
+		w.until(30*time.Second, func() bool { return copied.node == nil })
+		if ended, err := n.Ended(); !ended || !errors.Is(err, ErrInUse) {
+			w.failf("the copy ended: %v, with %v", ended, err)
+		}
+		if w.sites[1].node == nil || w.voters() != 3 || w.sites[0].node.applied > before+4 {
+			w.failf("the node that was copied is %v, and there are %d entries more", w.sites[1].node, w.sites[0].node.applied-before)
+		}
+	}
+}

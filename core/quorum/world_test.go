@@ -249,6 +249,8 @@ func (s *site) ended(err error) {
 	case err == nil || errors.Is(err, errDisk):
 	case errors.Is(err, ErrRemoved):
 		w.tally["removed"]++
+	case errors.Is(err, ErrInUse):
+		w.tally["copies"]++
 	default:
 		w.failf("node %d ended: %v", s.id, err)
 	}
