@@ -376,6 +376,8 @@ func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]by
 		ctx, cancel = context.WithTimeout(ctx, registerTimeout)
 		defer cancel()
 	}
+	ctx, release := b.parts.whole(ctx)
+	defer release()
 	if err := m.wait(ctx); err != nil {
 		return nil, fmt.Errorf("register with the cluster: %w", err)
 	}

@@ -16,6 +16,9 @@ type stages struct {
 	// ended gets the first part that ends though nobody stopped it; it has room
 	// for one, and later ones are not sent.
 	ended chan error
+	// failed ends with that part, and has why as its cause.
+	failed context.Context
+	fail   context.CancelCauseFunc
 }
 
 type stage struct {
@@ -27,7 +30,9 @@ type stage struct {
 }
 
 func newStages(log *slog.Logger) *stages {
-	return &stages{log: log, ended: make(chan error, 1)}
+	s := &stages{log: log, ended: make(chan error, 1)}
+	s.failed, s.fail = context.WithCancelCause(context.Background())
+	return s
 }
 
 // start runs a part. It goes on when ctx ends: only stop stops it, which waits
@@ -43,11 +48,23 @@ func (s *stages) start(ctx context.Context, name string, timeout time.Duration, 
 			return
 		}
 		err := fmt.Errorf("%s: %w", name, cmpError(st.err, errEnded))
+		s.fail(err)
 		select {
 		case s.ended <- err:
 		default: // the first one tells
 		}
 	}()
+}
+
+// whole is ctx for as long as every part runs: a wait that one of them would have ended
+// ends with it. release is to be called once nobody waits.
+func (s *stages) whole(ctx context.Context) (whole context.Context, release func()) {
+	whole, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.failed, func() { cancel(context.Cause(s.failed)) })
+	return whole, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // errEnded is said of a part that ends without saying why.

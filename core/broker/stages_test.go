@@ -93,3 +93,24 @@ func TestStagesDoNotWaitForEver(t *testing.T) {
 		close(release)
 	})
 }
+
+// Who waits to be registered hears of a part that fails meanwhile, as of a quorum that this
+// node is no member of any more: nobody else would end the wait.
+func TestAPartFailsDuringTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStages(slog.New(slog.DiscardHandler))
+		boom := errors.New("boom")
+		s.start(t.Context(), "quorum", time.Second, func(context.Context) error {
+			time.Sleep(time.Minute)
+			return boom
+		})
+		m, _, ended, stop := joining(t, &fakeController{dumb: true})
+		ctx, release := s.whole(t.Context())
+		defer release()
+		if err := m.wait(ctx); !errors.Is(err, boom) || !strings.Contains(err.Error(), "quorum: ") {
+			t.Errorf("waited, and got %v", err)
+		}
+		stop()
+		<-ended
+	})
+}
