@@ -433,10 +433,10 @@ func TestDescribeCluster(t *testing.T) {
 	c.apply(&image.BrokerFenceRecord{ID: 2, Epoch: 1, ShuttingDown: true})
 	for i, b := range ask[*kmsg.DescribeClusterResponse](t, h, 2, req).Brokers { // of each its epoch, and whether it is shutting down
 		tags := map[uint32]string{}
-		b.UnknownTags.Each(func(tag uint32, value []byte) { tags[tag] = fmt.Sprint(value) })
-		want := map[uint32]string{tagBrokerEpoch: "[0 0 0 0 0 0 0 1]"}
+		b.UnknownTags.Each(func(tag uint32, value []byte) { tags[tag] = string(value) })
+		want := map[uint32]string{tagBrokerEpoch: "\x00\x00\x00\x00\x00\x00\x00\x01"}
 		if i == 1 {
-			want[tagShuttingDown] = "[1]"
+			want[tagShuttingDown] = "\x01"
 		}
 		if !maps.Equal(tags, want) {
 			t.Errorf("broker %d: tags %v, want %v", b.NodeID, tags, want)

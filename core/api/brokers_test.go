@@ -45,7 +45,10 @@ func (c *cluster) changeVoter(how string, id model.NodeID, dir model.DirectoryID
 }
 
 // RemoveMember implements Quorum.
-func (c *cluster) RemoveMember(_ context.Context, _ model.NodeID, dir model.DirectoryID) error {
+func (c *cluster) RemoveMember(_ context.Context, id model.NodeID, dir model.DirectoryID) error {
+	if id == self {
+		return fmt.Errorf("it votes: %w", model.ErrInvalidRequest)
+	}
 	c.apply(&image.MemberRemovalRecord{Directory: dir})
 	return nil
 }

@@ -42,26 +42,13 @@ func (h *Handler) unregister(ctx context.Context, id model.NodeID) error {
 	case registered && !b.Fenced:
 		return fmt.Errorf("broker %d is in service: stop it first: %w", id, model.ErrInvalidRequest)
 	}
-	if len(members) > 0 {
-		s, err := h.deps.Quorum.Describe(ctx)
-		if err != nil {
-			return fmt.Errorf("ask who votes: %w", err)
-		}
-		for _, v := range s.Voters {
-			if v.ID == id {
-				return fmt.Errorf("broker %d votes in the metadata quorum: remove it there first, with its directory ID %s: %w", id, v.Directory, model.ErrInvalidRequest)
-			}
+	for _, m := range members { // first: one that votes is refused
+		if err := h.deps.Quorum.RemoveMember(ctx, id, m); err != nil && !errors.Is(err, model.ErrVoterNotFound) {
+			return fmt.Errorf("broker %d is a member of the metadata quorum: %w", id, err)
 		}
 	}
 	if registered {
-		if err := h.deps.Operations.UnregisterBroker(ctx, id, b.Epoch); err != nil {
-			return err
-		}
-	}
-	for _, m := range members {
-		if err := h.deps.Quorum.RemoveMember(ctx, id, m); err != nil && !errors.Is(err, model.ErrVoterNotFound) {
-			return fmt.Errorf("broker %d is not registered any more, but the metadata quorum could not forget it: %w", id, err)
-		}
+		return h.deps.Operations.UnregisterBroker(ctx, id, b.Epoch)
 	}
 	return nil
 }
