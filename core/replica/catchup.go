@@ -120,5 +120,7 @@ func (s *Shard) resume(f *feed) {
 			s.offer(sub, sub.replica.view.Load())
 		}
 	}
-	f.held = slices.Delete(f.held, 0, n)
+	if f.held = slices.Delete(f.held, 0, n); len(f.held) > 0 {
+		s.busyFeed(f) // of those who have their turn, some may have nothing to read any more
+	}
 }

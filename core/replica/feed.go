@@ -311,6 +311,9 @@ func (s *Shard) sendBatches(f *feed) {
 		}
 	}
 	s.host.wake(f.link, f.link.credit.pass(s.index, waits))
+	if f.reads < readsMax && len(f.held) > 0 {
+		s.resume(f)
+	}
 }
 
 // shift takes the first from those that are ready.
