@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func TestChaos(t *testing.T) {
 	var out bytes.Buffer
 	opts := options{
-		events: events(), count: 1, growths: 1, longest: time.Second,
+		events: events(), count: 1, growths: 1, longest: time.Second, hurry: 1,
 		seed: uint64(time.Now().UnixNano() % 100_000), dir: t.TempDir(), brokerd: brokerd, out: &out,
 	}
 	broken, err := chaos(t.Context(), opts)

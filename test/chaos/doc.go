@@ -4,6 +4,7 @@
 //
 //	go run ./test/chaos                                  a few events of each kind
 //	go run ./test/chaos -events kill-leader,cut -count 50 -seed 7
+//	go run ./test/chaos -count 20 -hurry 5               five events, one upon the other
 //	go run ./test/chaos -growths 5                       one broker becomes three, under load
 //
 // It owns the brokers' processes (nodes.go), the wires between their transports, which it can

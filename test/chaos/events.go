@@ -152,11 +152,14 @@ func (r *run) killTwo() (string, error) {
 	return fmt.Sprintf("brokers %d and %d, down for %s", pair[0]+1, pair[1]+1, down.Round(time.Millisecond)), nil
 }
 
-// wipe takes the disk of one broker. All replicas are in sync before, so that the others have
+// wipe takes the disk of one broker, when all replicas are in sync, so that the others have
 // everything that was acknowledged; it votes again when this returns, so that no more than one
 // of three votes is ever lost.
 func (r *run) wipe() (string, error) {
 	n, down := r.any(), r.between(0, r.longest*3/5)
+	if err := r.awaitInSync(); err != nil {
+		return "", err
+	}
 	before, err := r.quorum()
 	if err != nil {
 		return "", err
@@ -327,14 +330,21 @@ func (r *run) cutPair() (string, error) {
 	return r.lasting(fmt.Sprintf("brokers %d and %d", pair[0], pair[1]))
 }
 
-// one has one event happen, waits until all serves again, and returns the longest pause.
-func (r *run) one(number int, e event) (pause time.Duration) {
+// one has one event happen; settle: and waits until all serves again, with all replicas in sync.
+// It returns the longest pause.
+func (r *run) one(number int, e event, settle bool) (pause time.Duration) {
 	wait(r.between(0, calmMax))
 	r.ledger.watchPauses()
 	began := time.Now()
 	what, err := e.do(r)
 	if err != nil {
 		r.ledger.violate(notServed, "event %d, %s, %s: %v", number, e.name, what, err)
+	}
+	say(r.out, "%s %4d %-15s %s", began.Format("15:04:05.000"), number, e.name, what)
+	if !settle {
+		pause = r.ledger.pause()
+		say(r.out, "; pause %s\n", pause.Round(time.Millisecond))
+		return pause
 	}
 	mark := r.ledger.mark()
 	if err := eventually(servedMax, func() error { return r.ledger.passed(mark) }); err != nil {
@@ -345,7 +355,7 @@ func (r *run) one(number int, e event) (pause time.Duration) {
 	if err := r.awaitInSync(); err != nil {
 		r.ledger.violate(notServed, "after event %d, %s, %s: %v", number, e.name, what, err)
 	}
-	say(r.out, "%s %4d %-15s %s; pause %s, served after %s, in sync after %s\n", began.Format("15:04:05.000"), number, e.name, what,
+	say(r.out, "; pause %s, served after %s, in sync after %s\n",
 		pause.Round(time.Millisecond), served.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	return pause
 }

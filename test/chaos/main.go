@@ -23,6 +23,7 @@ type options struct {
 	count   int
 	growths int
 	longest time.Duration // of a fault
+	hurry   int           // events before all must serve again
 	seed    uint64
 	brokerd string
 	dir     string
@@ -36,6 +37,7 @@ func main() {
 	flag.IntVar(&opts.count, "count", 3, "events of each kind")
 	flag.IntVar(&opts.growths, "growths", 0, "how often one broker becomes three")
 	flag.DurationVar(&opts.longest, "longest", 5*time.Second, "how long a fault lasts at most; a tenth of it at least")
+	flag.IntVar(&opts.hurry, "hurry", 1, "how many events come one upon the other before all must serve again")
 	flag.Uint64Var(&opts.seed, "seed", uint64(time.Now().UnixNano()%100000), "what decides which, when and how long")
 	flag.StringVar(&opts.brokerd, "brokerd", "", "the executable; built where none is named")
 	flag.StringVar(&opts.dir, "dir", "", "directory of all data and outputs; a temporary one where none is named")
@@ -175,7 +177,7 @@ func faults(ctx context.Context, opts options, all *table) error {
 		if ctx.Err() != nil || l.count(notServed) > 0 {
 			break // what does not serve tells nothing more
 		}
-		all.add(e.name, r.one(i+1, e))
+		all.add(e.name, r.one(i+1, e, (i+1)%opts.hurry == 0))
 	}
 	ld.finish(servedMax)
 	c.readBackFromEach()
