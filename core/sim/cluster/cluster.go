@@ -32,6 +32,10 @@ type Options struct {
 	// SnapshotEntries are between two snapshots of the metadata.
 	SnapshotEntries int
 	Faulty          time.Duration
+	LagMax          time.Duration // of followers
+	RebalanceEvery  time.Duration // of leadership
+	Usual           time.Duration // the longest way of a message, without faults
+	StoreCall       time.Duration // likewise, the longest wait of a call before it reaches the store
 	Calm            time.Duration // the longest pause between two misfortunes
 	FaultOneIn      int           // operations of a store fail, while faults are on
 	// Log gets every event; nil: nobody.
@@ -42,23 +46,33 @@ type Options struct {
 func OptionsOf(seed uint64) Options {
 	w := world.New(seed^0xc105, nil)
 	nodes := []int{1, 3, 3, 3, 3, 3, 3, 5}[w.Rand.IntN(8)]
+	batches, faulty := 20+w.Rand.IntN(60), w.Between(5*time.Second, 20*time.Second)
 	return Options{
-		Nodes:           nodes,
-		NodesMax:        []int{nodes, nodes, max(nodes+1, 3)}[w.Rand.IntN(3)],
-		Partitions:      1 + w.Rand.IntN(4),
-		Producers:       2 + w.Rand.IntN(4),
-		Batches:         20 + w.Rand.IntN(60),
-		Pace:            w.Between(10*time.Millisecond, 400*time.Millisecond),
+		Nodes:      nodes,
+		NodesMax:   []int{nodes, nodes, max(nodes+1, 3)}[w.Rand.IntN(3)],
+		Partitions: 1 + w.Rand.IntN(4),
+		Producers:  2 + w.Rand.IntN(4),
+		Batches:    batches,
+		// A producer's batches last for a part of the time of faults, or for all of it.
+		Pace:            time.Duration(1+w.Rand.IntN(5)) * faulty / time.Duration(batches),
 		Flush:           partition.FlushPolicy(w.Rand.IntN(2)),
 		Shards:          1 + w.Rand.IntN(2),
 		InFlight:        1 << w.Rand.IntN(6),
 		SnapshotAfter:   1 + w.Rand.IntN(30),
 		SnapshotEntries: 5 + w.Rand.IntN(60),
 		SegmentBytes:    int64(200 + w.Rand.IntN(3000)),
-		Faulty:          w.Between(5*time.Second, 20*time.Second),
-		Calm:            w.Between(200*time.Millisecond, 4*time.Second),
+		Faulty:          faulty,
+		LagMax:          among(w, 150*time.Millisecond, 500*time.Millisecond, 1500*time.Millisecond, 5*time.Second),
+		RebalanceEvery:  among(w, 400*time.Millisecond, 2*time.Second, time.Hour),
+		Usual:           among(w, time.Millisecond, time.Millisecond, 10*time.Millisecond, 50*time.Millisecond),
+		StoreCall:       among(w, 500*time.Microsecond, 500*time.Microsecond, 20*time.Millisecond),
+		Calm:            w.Between(100*time.Millisecond, 3*time.Second),
 		FaultOneIn:      20 + w.Rand.IntN(300),
 	}
+}
+
+func among(w *world.World, choice ...time.Duration) time.Duration {
+	return choice[w.Rand.IntN(len(choice))]
 }
 
 // Report is what happened in one run.
@@ -81,6 +95,8 @@ type Report struct {
 	Full        int // times that a disk filled
 	Failed      int // operations of stores
 	LostBatches int
+	Fences      int // of live brokers
+	Isolations  int // of leaders, with one follower
 	Leaves      int // of brokers in order
 	Wipes       int // of disks
 	AllAtOnce   int // times that all nodes went

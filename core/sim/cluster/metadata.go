@@ -61,6 +61,7 @@ func (n *node) quorumConfig() quorum.Config {
 	cfg := quorum.Config{
 		Dir: "simulated", NodeID: n.id, ClusterID: clusterID, Bootstrap: n.id == 1, Endpoint: n.endpoint,
 		SnapshotEntries: n.c.opts.SnapshotEntries,
+		Controller:      controller.Config{RebalanceEvery: n.c.opts.RebalanceEvery},
 	}
 	for _, o := range n.c.nodes {
 		cfg.Seeds = append(cfg.Seeds, o.endpoint)

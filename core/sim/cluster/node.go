@@ -54,7 +54,7 @@ func (c *cluster) addNode() (*node, error) {
 	n := &node{c: c, id: id, endpoint: fmt.Sprintf("node%d:9090", id), disk: &memstore.Disk{}, directory: c.newDirectory()}
 	n.quorumDisk = &quorumDisk{n: n}
 	n.clock.drift = c.w.Between(-driftMax, driftMax)
-	n.faults = &world.Faults{W: c.w, On: true, OneIn: c.opts.FaultOneIn}
+	n.faults = &world.Faults{W: c.w, On: true, OneIn: c.opts.FaultOneIn, Call: c.opts.StoreCall}
 	place, err := c.net.AddNode(n.endpoint)
 	if err != nil {
 		return nil, err
@@ -112,6 +112,7 @@ func (n *node) startReplicas() error {
 	cfg.Limits.SnapshotAfter = o.SnapshotAfter
 	cfg.Limits.ScanBatches = 7
 	cfg.Limits.InFlightBatches = o.InFlight
+	cfg.Limits.LagMax = o.LagMax
 	cfg.OpenWait = 0
 	settings := replica.DefaultBroker()
 	settings.Flush = o.Flush

@@ -3,6 +3,7 @@ package cluster
 import (
 	"time"
 
+	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
@@ -28,7 +29,7 @@ func (c *cluster) happen() {
 	if !n.up() {
 		return
 	}
-	switch c.w.Rand.IntN(20) {
+	switch c.w.Rand.IntN(26) {
 	case 0, 1:
 		n.faults.Arm(func() { c.kill(n) })
 	case 2:
@@ -55,6 +56,12 @@ func (c *cluster) happen() {
 		c.killAll()
 	case 19:
 		c.join()
+	case 20, 21:
+		c.fence(n)
+	case 22:
+		c.elect()
+	case 23, 24, 25:
+		c.isolate()
 	case 15:
 		n.wall = c.w.Between(-time.Hour, time.Hour)
 	}
@@ -217,15 +224,19 @@ func (c *cluster) pause(n *node) {
 	if n.paused {
 		return
 	}
-	c.report.Pauses++
-	c.w.Note("node %d pauses", n.id)
-	n.pause()
-	l := n.life
 	most := 600 * time.Millisecond
 	if c.w.Chance(2) {
 		most = 6 * time.Second
 	}
-	c.w.After(c.w.Between(10*time.Millisecond, most), func() {
+	c.pauseFor(n, c.w.Between(10*time.Millisecond, most))
+}
+
+func (c *cluster) pauseFor(n *node, d time.Duration) {
+	c.report.Pauses++
+	c.w.Note("node %d pauses", n.id)
+	n.pause()
+	l := n.life
+	c.w.After(d, func() {
 		if n.life == l && !l.over {
 			c.w.Note("node %d goes on", n.id)
 			n.resume()
@@ -252,6 +263,62 @@ func (c *cluster) cut(n *node) {
 		}
 	}
 	c.mend(n, others, 8*time.Second)
+}
+
+// fence has a broker that is alive fenced, which it is until its next heartbeat.
+func (c *cluster) fence(n *node) {
+	asked := c.someNode()
+	epoch, ok := n.member.machine.Epoch()
+	if asked == nil || !ok {
+		return
+	}
+	c.report.Fences++
+	c.w.Note("node %d is to be fenced", n.id)
+	asked.command(controller.FenceBroker{ID: n.id, Epoch: epoch}, func(controller.Answer) {})
+}
+
+// elect has the preferred replicas lead again.
+func (c *cluster) elect() {
+	asked := c.someNode()
+	if asked == nil {
+		return
+	}
+	op := controller.ElectLeaders{}
+	for i := range c.opts.Partitions {
+		op.Partitions = append(op.Partitions, model.Partition{Topic: c.topic, Index: int32(i)})
+	}
+	c.w.Note("preferred replicas are to lead")
+	asked.command(op, func(controller.Answer) {})
+}
+
+// isolate takes a leader away from most of the cluster for longer than its lease: it is
+// paused, or cut off from all but one node, which may follow it still.
+func (c *cluster) isolate() {
+	p := model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
+	at, _, ok := c.check.Newest().Partition(p)
+	if !ok {
+		return
+	}
+	n := c.node(at.Leader)
+	if n == nil || !n.up() || n.paused || len(c.nodes) < 3 {
+		return
+	}
+	c.report.Isolations++
+	if c.w.Chance(3) {
+		c.pauseFor(n, c.w.Between(time.Second, 3*time.Second))
+		return
+	}
+	near := c.nodes[c.w.Rand.IntN(len(c.nodes))]
+	var far []*node
+	for _, o := range c.nodes {
+		if o != n && o != near {
+			far = append(far, o)
+			c.wrong(n, o, memnet.Faults{Cut: true})
+			c.wrong(o, n, memnet.Faults{Cut: true})
+		}
+	}
+	c.w.Note("leader %d is cut off from all but node %d", n.id, near.id)
+	c.mend(n, far, 4*time.Second)
 }
 
 // slow makes ways of a node slow, held or lossy for a while.
@@ -310,7 +377,7 @@ func (c *cluster) mend(n *node, others []*node, most time.Duration) {
 
 // usual makes a way as it is without faults.
 func (c *cluster) usual(from, to *node) {
-	c.wrong(from, to, memnet.Faults{Delay: memnet.Range{Min: 50 * time.Microsecond, Max: time.Millisecond}})
+	c.wrong(from, to, memnet.Faults{Delay: memnet.Range{Min: 50 * time.Microsecond, Max: c.opts.Usual}})
 }
 
 func (c *cluster) stall(n *node) {

@@ -14,6 +14,9 @@ type Faults struct {
 	Stall  bool // calls of the store take seconds
 	OneIn  int  // operations fail, while on
 	Failed int  // operations
+	// Call is the longest wait of a call before it reaches the store, where none stalls.
+	// Zero: half a millisecond.
+	Call time.Duration
 	// armed waits for a step of an append, to happen in the midst of one.
 	armed func()
 }
@@ -45,6 +48,9 @@ func (f *Faults) Stepped() {
 func (f *Faults) StoreDelay() time.Duration {
 	if f.On && f.Stall && f.W.Chance(4) {
 		return f.W.Between(time.Second, 6*time.Second)
+	}
+	if f.On && f.Call > 0 {
+		return f.W.Between(0, f.Call)
 	}
 	return f.W.Between(0, 500*time.Microsecond)
 }
