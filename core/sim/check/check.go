@@ -37,7 +37,8 @@ type term struct {
 	leader model.NodeID
 	source string // who said so
 	high   int64
-	begun  bool // it was seen to serve
+	begun  bool  // it was seen to serve
+	end    int64 // of its log, when it was seen first
 }
 
 // New makes a checker, which gives each violation to note, unless that is nil.
@@ -128,10 +129,32 @@ func (c *Checker) Leads(l Leader) {
 			l.Partition, t.high, l.HighWatermark, l.Epoch)
 	}
 	t.high = max(t.high, l.HighWatermark)
-	if t.begun {
-		return
+	if !t.begun {
+		t.begun, t.end = true, l.LEO
+		c.begins(s, l)
 	}
-	t.begun = true
+	c.kept(s, l.Epoch)
+}
+
+// kept holds the high watermark of each epoch against the log of the leader of each later
+// one, as it was seen first, where one of the two is of this epoch.
+func (c *Checker) kept(s *partition, of model.LeaderEpoch) {
+	other := model.NoEpoch
+	for epoch, o := range s.leaders {
+		old, next := s.leaders[min(epoch, of)], s.leaders[max(epoch, of)]
+		if epoch != of && o.begun && old.high > next.end && (other == model.NoEpoch || epoch < other) {
+			other = epoch
+		}
+	}
+	if other != model.NoEpoch {
+		old, next := min(other, of), max(other, of)
+		c.violate("partition %s: the high watermark of epoch %d came to %d, and the log of the leader of epoch %d had only come to %d",
+			s.id, old, s.leaders[old].high, next, s.leaders[next].end)
+	}
+}
+
+// begins: who leads has all that was acknowledged before.
+func (c *Checker) begins(s *partition, l Leader) {
 	for at, a := range s.acked {
 		if a.epoch < l.Epoch && at >= l.LEO {
 			c.violate("partition %s: leader %d of epoch %d has a log up to %d, and a record at or above that was acknowledged in an earlier epoch",

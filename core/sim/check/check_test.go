@@ -115,6 +115,15 @@ var histories = []struct {
 		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 2, HighWatermark: 3, LEO: 4})
 		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 2, HighWatermark: 2, LEO: 4})
 	}},
+	{name: "a leader without what was committed", want: "log of the leader of epoch 3 had only come to 3", tell: func(_ *testing.T, c *Checker) {
+		c.Leads(Leader{Partition: p0, Node: 1, Epoch: 1, HighWatermark: 4, LEO: 4})
+		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 3, LEO: 3})
+	}},
+	{name: "a leader that commits after another has begun", want: "log of the leader of epoch 3 had only come to 3", tell: func(_ *testing.T, c *Checker) {
+		c.Leads(Leader{Partition: p0, Node: 1, Epoch: 1, HighWatermark: 2, LEO: 4})
+		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 3, LEO: 3})
+		c.Leads(Leader{Partition: p0, Node: 1, Epoch: 1, HighWatermark: 4, LEO: 4})
+	}},
 	{name: "a high watermark above the log end", want: "are not in order", tell: func(_ *testing.T, c *Checker) {
 		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 2, HighWatermark: 5, LEO: 4})
 	}},

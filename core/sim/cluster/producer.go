@@ -76,7 +76,7 @@ func (c *cluster) clients() {
 		}
 		if i%plainProducer == plainProducer-1 {
 			p.pid = model.NoProducerID
-			p.acks = []model.Acks{model.AcksAll, model.AcksAll, model.AcksLeader}[c.w.Rand.IntN(3)]
+			p.acks = []model.Acks{model.AcksAll, model.AcksLeader}[c.w.Rand.IntN(2)]
 		} else {
 			c.check.Idempotent(i)
 		}
@@ -88,7 +88,7 @@ func (c *cluster) clients() {
 }
 
 // plainProducer: every so many-th producer is not idempotent.
-const plainProducer = 4
+const plainProducer = 3
 
 // done: all was made and acknowledged.
 func (p *producer) done() bool { return p.left == 0 && len(p.window) == 0 }

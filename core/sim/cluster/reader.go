@@ -14,8 +14,10 @@ import (
 func (c *cluster) watch() {
 	c.w.After(c.w.Between(5*time.Millisecond, 150*time.Millisecond), func() {
 		c.read()
-		if n := c.someNode(); n != nil {
-			c.look(n)
+		for _, n := range c.nodes {
+			if n.up() && !n.paused {
+				c.look(n)
+			}
 		}
 		c.watch()
 	})
@@ -58,6 +60,9 @@ func (c *cluster) read() {
 	from := int64(0)
 	if hw := c.highest[p]; hw > 0 {
 		from = c.w.Rand.Int64N(hw)
+		if c.w.Chance(2) {
+			from = hw - min(hw, 3)
+		}
 	}
 	got := n.fetch(p, from, 200+c.w.Rand.IntN(2000))
 	if got.Err != nil {

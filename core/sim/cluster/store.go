@@ -35,6 +35,7 @@ func (s *store) start() {
 		After: func(op memstore.Op) error {
 			if op.Kind == memstore.OpTruncate {
 				n.c.report.Truncations++
+				n.c.together(n)
 			}
 			return n.faults.After(op)
 		},

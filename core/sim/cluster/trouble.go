@@ -308,17 +308,40 @@ func (c *cluster) isolate() {
 		c.pauseFor(n, c.w.Between(time.Second, 3*time.Second))
 		return
 	}
-	near := c.nodes[c.w.Rand.IntN(len(c.nodes))]
+	near, deaf := c.nodes[c.w.Rand.IntN(len(c.nodes))], c.w.Chance(2)
 	var far []*node
 	for _, o := range c.nodes {
 		if o != n && o != near {
 			far = append(far, o)
-			c.wrong(n, o, memnet.Faults{Cut: true})
+			if !deaf {
+				c.wrong(n, o, memnet.Faults{Cut: true})
+			}
 			c.wrong(o, n, memnet.Faults{Cut: true})
 		}
 	}
-	c.w.Note("leader %d is cut off from all but node %d", n.id, near.id)
+	c.w.Note("leader %d is cut off from all but node %d, and still heard %v", n.id, near.id, deaf)
 	c.mend(n, far, 4*time.Second)
+	if l := n.life; c.w.Chance(2) {
+		c.w.After(c.w.Between(100*time.Millisecond, 4*time.Second), func() {
+			if n.life == l && c.faulty {
+				c.kill(n)
+			}
+		})
+	}
+}
+
+// together kills another node, at times, when one has cut its log: before it has again what
+// it has cut, if that was too much.
+func (c *cluster) together(cut *node) {
+	n := c.nodes[c.w.Rand.IntN(len(c.nodes))]
+	if n == cut || !c.w.Chance(2) {
+		return
+	}
+	c.w.After(c.w.Between(0, 20*time.Millisecond), func() {
+		if c.faulty {
+			c.kill(n)
+		}
+	})
 }
 
 // slow makes ways of a node slow, held or lossy for a while.
