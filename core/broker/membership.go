@@ -111,7 +111,10 @@ func (m *membership) wait(ctx context.Context) error {
 	case <-m.over:
 		return m.err
 	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), m.lastTrouble())
+		if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+			return cause // a part that failed says all
+		}
+		return errors.Join(ctx.Err(), m.lastTrouble())
 	}
 }
 

@@ -134,9 +134,10 @@ type Registration = controller.Registration
 // Errors of Open. Each is one sentence that says what to do.
 var (
 	ErrNoCluster = errors.New("no cluster here yet")
-	ErrInUse     = errors.New("the quorum's directory is in use")
-	ErrForeign   = errors.New("the quorum's directory is another's")
-	ErrDamaged   = errors.New("the quorum's database is damaged")
+	// ErrInUse also ends Run, where a member of the quorum has a copy of the directory.
+	ErrInUse   = errors.New("the quorum's directory is in use")
+	ErrForeign = errors.New("the quorum's directory is another's")
+	ErrDamaged = errors.New("the quorum's database is damaged")
 	// ErrRemoved ends Run.
 	ErrRemoved = errors.New("this node is no member of the quorum any more")
 )
