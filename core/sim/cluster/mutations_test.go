@@ -49,10 +49,25 @@ var mutations = []mutation{
 		file: "core/controller/machine.go",
 		old:  "\tif last := len(m.inFlight) - 1; last >= 0 {\n", new: "\tif last := len(m.inFlight) - 1; last >= len(m.inFlight) {\n",
 	},
+	{
+		name: "raise the high watermark below the minimum of the ISR",
+		file: "core/partition/watermark.go",
+		old:  "\tif len(m.isr) >= m.minISR {\n\t\thw :=", new: "\tif len(m.isr) >= 0 {\n\t\thw :=",
+	},
+	{
+		name: "keep brokers in the ISR that begin another life",
+		file: "core/controller/broker.go",
+		old:  "\t\te.leave(func(n model.NodeID) bool { return n == id })\n", new: "",
+	},
+	{
+		name: "keep the ELR while the ISR is at its minimum",
+		file: "core/controller/election.go",
+		old:  "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n", new: "&& len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",
+	},
 }
 
 var (
-	mutantSeedsFlag = flag.String("mutantseeds", "100", "how many seeds a mutation has to survive to be missed")
+	mutantSeedsFlag = flag.String("mutantseeds", "60", "how many seeds a mutation has to survive to be missed")
 	mutantsFlag     = flag.String("mutants", "", "which mutations TestClusterMutations tries: those that few seeds catch, if it is empty; all; or a part of their names")
 )
 

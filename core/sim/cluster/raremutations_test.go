@@ -4,11 +4,6 @@ package cluster
 // tries them where it is asked to.
 var rareMutations = []mutation{
 	{
-		name: "raise the high watermark below the minimum of the ISR",
-		file: "core/partition/watermark.go",
-		old:  "\tif len(m.isr) >= m.minISR {\n\t\thw :=", new: "\tif len(m.isr) >= 0 {\n\t\thw :=",
-	},
-	{
 		name: "cut a log to the high watermark before it follows",
 		file: "core/partition/follow.go",
 		old:  "\tto := min(in.End.EndOffset, m.stored)\n", new: "\tto := min(in.End.EndOffset, m.stored, m.hw)\n",
@@ -29,11 +24,6 @@ var rareMutations = []mutation{
 		old:  "\tdefault:\n\t\ta.state, a.unsure = askHeld, true\n", new: "\tdefault:\n\t\tm.rollBack()\n\t\ta.state = askHeld\n",
 	},
 	{
-		name: "take a change of the ISR by a leader that is over",
-		file: "core/controller/isr.go",
-		old:  "\tcase c.LeaderEpoch < p.LeaderEpoch:", new: "\tcase c.LeaderEpoch < 0:",
-	},
-	{
 		name: "take a change of an ISR that is over",
 		file: "core/controller/isr.go",
 		old:  "\tcase c.PartitionEpoch < p.PartitionEpoch:", new: "\tcase c.PartitionEpoch < 0:",
@@ -44,19 +34,9 @@ var rareMutations = []mutation{
 		old:  "!ok || b.Epoch != m.Epoch && !unheard || ", new: "!ok || b.Epoch != m.Epoch && !unheard && m.Epoch < 0 || ",
 	},
 	{
-		name: "keep brokers in the ISR that begin another life",
-		file: "core/controller/broker.go",
-		old:  "\t\te.leave(func(n model.NodeID) bool { return n == id })\n", new: "",
-	},
-	{
 		name: "count a replica whole that may have lost something",
 		file: "core/controller/broker.go",
 		old:  "case whole && slices.Contains(r.MayHaveLost, dir):", new: "case whole && n < 0:",
-	},
-	{
-		name: "keep the ELR while the ISR is at its minimum",
-		file: "core/controller/election.go",
-		old:  "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n", new: "&& len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",
 	},
 	{
 		name: "leave the ELR aside",
