@@ -22,7 +22,10 @@ var (
 )
 
 // Floors: what a run must have met, so that a clean run is not an idle one.
-const leastAcked = 20 // records, in each seed
+const (
+	leastAcked = 20 // records, in each seed
+	manySeeds  = 50 // fewer need not have met everything
+)
 
 var failuresFlag = flag.Int("failures", 3, "how many seeds may fail before a run ends")
 
@@ -49,11 +52,14 @@ func TestClusterSeeds(t *testing.T) {
 		total.add(<-others)
 	}
 	t.Logf("seeds=%d %s", *seedsFlag, total)
+	if *seedsFlag < manySeeds {
+		return
+	}
 	for name, got := range map[string]int{
 		"elections": total.Elections, "changes of ISRs": total.ISRChanges, "truncations": total.Truncations, "crashes": total.Crashes(),
 		"pauses": total.Pauses, "cuts": total.Cuts, "power losses": total.PowerLosses, "lost batches": total.LostBatches,
 	} {
-		if uint64(got) < *seedsFlag/5 { // of a handful, this asks nothing
+		if uint64(got) < *seedsFlag/5 {
 			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
 		}
 	}
