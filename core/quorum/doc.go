@@ -12,8 +12,10 @@
 // metadata too (image.Member), and one entry of the log changes both. A node without a log
 // asks the seeds (Finder), announces itself to who leads, is added as a learner, and gets
 // its log by Raft; the leader makes voters of those that have caught up, by joint
-// consensus, never to rest at two. Commands on a node that does not lead are forwarded to
-// the one that does, and answered once the image here has what the answer rests on.
+// consensus, and never grows to two. A voter that is silent keeps its vote until its node
+// comes with another directory, or somebody takes it. Commands on a node that does not lead
+// are forwarded to the one that does, and answered once the image here has what the answer
+// rests on.
 //
 // A node is the body of a loop (core/loop). In production Run turns it. A simulator opens
 // it with a Disk, Peers, Clock and Rand of its own and then, from one goroutine, calls
