@@ -86,14 +86,19 @@ func (m *members) start(id int32, bootstrap bool, seeds ...int32) *running {
 	return m.brokers[id]
 }
 
+// addresses are those of the brokers that run. A broker has another one in each life.
+func (m *members) addresses() []string {
+	var all []string
+	for _, b := range m.brokers {
+		all = append(all, b.Addresses()...)
+	}
+	return all
+}
+
 // client is one of those brokers that run.
 func (m *members) client(opts ...kgo.Opt) *kgo.Client {
 	m.t.Helper()
-	var addresses []string
-	for _, b := range m.brokers {
-		addresses = append(addresses, b.Addresses()...)
-	}
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addresses...), kgo.MetadataMinAge(pollEvery), kgo.MetadataMaxAge(time.Second),
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(m.addresses()...), kgo.MetadataMinAge(pollEvery), kgo.MetadataMaxAge(time.Second),
 		kgo.RetryBackoffFn(func(int) time.Duration { return pollEvery })}, opts...)...)
 	if err != nil {
 		m.t.Fatal(err)
@@ -192,6 +197,9 @@ func TestBrokersJoin(t *testing.T) {
 		}
 		produce()
 		m.start(id, false, 1, 2, 3)
+		if err := c.UpdateSeedBrokers(m.addresses()...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	m.waitISR("orders", 3)
 	for read := 0; read < produced; {
