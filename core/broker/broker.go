@@ -73,6 +73,7 @@ type Broker struct {
 	parts    *stages
 	plugins  *plugins
 	troubles *troubles
+	life     *lives          // of Run, from its start on
 	buffers  *memory.Buffers // of connections and replicas
 	endpoint string          // at which other brokers reach this one; "" before that is known. It is start's
 
@@ -168,8 +169,14 @@ func (b *Broker) run(ctx context.Context) error {
 	}
 	b.progress(func(a *assembly) { a.waiting = "the broker stops" })
 	stopped := b.parts.stop(err)
-	if node := b.now.Load().quorum; node != nil {
-		stopped = errors.Join(stopped, node.Close())
+	now := b.now.Load()
+	if now.quorum != nil {
+		stopped = errors.Join(stopped, now.quorum.Close())
+	}
+	if b.life != nil && stopped == nil && (now.replicas == nil || now.replicas.ClosedAll()) {
+		if err := b.life.stopped(); err != nil {
+			b.log.Warn("should the machine lose its power now, this broker's logs count as if they had lost their ends", "err", err)
+		}
 	}
 	if err = errors.Join(err, stopped); err == nil {
 		b.log.Info("stopped")
@@ -191,6 +198,14 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	if err := b.checkPorts(ctx); err != nil {
 		return err
+	}
+	life, err := beginLife(b.cfg.Data, bootID(), b.cfg.Flush)
+	if err != nil {
+		return err
+	}
+	b.life = life
+	if err := life.write(); err != nil {
+		b.log.Warn("should the machine lose its power now, this broker's logs count as if they had lost their ends", "err", err)
 	}
 	peers := &latePeers{}
 	node, stores, err := b.startStores(ctx, peers)
@@ -351,17 +366,9 @@ func (b *Broker) quorumConfig() quorum.Config {
 // join makes the broker known to the cluster with what it advertises, and returns when it
 // may serve. member is told of who is to hear of images, before that.
 func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus, member func(*membership)) (*membership, error) {
-	identity := node.Identity()
-	r := quorum.Registration{
-		ClusterID: identity.ClusterID, NodeID: identity.NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
-		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel, Directories: directories(stores),
-	}
-	for _, l := range listeners {
-		e, err := endpoint(l.Advertised)
-		if err != nil {
-			return nil, err
-		}
-		r.Listeners[l.Name] = e
+	r, err := b.registration(node.Identity(), incarnation, stores, listeners)
+	if err != nil {
+		return nil, err
 	}
 	m, err := b.newMembership(node, b.now.Load().replicas, r)
 	if err != nil {
@@ -381,7 +388,31 @@ func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]by
 	if err := m.wait(ctx); err != nil {
 		return nil, fmt.Errorf("register with the cluster: %w", err)
 	}
+	if len(r.MayHaveLost) > 0 {
+		if err := b.life.told(); err != nil {
+			b.log.Warn("the next start takes this broker's logs once more for such as may have lost their ends", "err", err)
+		}
+	}
 	return m, nil
+}
+
+// registration is how this life of the broker makes itself known.
+func (b *Broker) registration(identity quorum.Identity, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus) (quorum.Registration, error) {
+	r := quorum.Registration{
+		ClusterID: identity.ClusterID, NodeID: identity.NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
+		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel, Directories: directories(stores),
+	}
+	if b.life.now.Doubted {
+		r.MayHaveLost = r.Directories
+	}
+	for _, l := range listeners {
+		e, err := endpoint(l.Advertised)
+		if err != nil {
+			return quorum.Registration{}, err
+		}
+		r.Listeners[l.Name] = e
+	}
+	return r, nil
 }
 
 func directories(stores []store) []model.DirectoryID {

@@ -115,6 +115,7 @@ func (m *Manager) tellUnclosed() {
 	m.mu.Lock()
 	left := m.left
 	m.left = make(map[*Directory]unclosed)
+	m.closedAll = len(left) == 0
 	m.mu.Unlock()
 	for i := range m.deps.Directories {
 		d := &m.deps.Directories[i]
@@ -123,4 +124,11 @@ func (m *Manager) tellUnclosed() {
 				"directory", d.Name, "logs", u.logs, "err", u.err)
 		}
 	}
+}
+
+// ClosedAll says, after Run, whether every log was closed, so that all of it was flushed.
+func (m *Manager) ClosedAll() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closedAll
 }

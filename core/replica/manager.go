@@ -56,6 +56,7 @@ type Manager struct {
 	purging     map[purge]int // logs of removed topics that are being deleted
 	quarantined map[quarantineKey]Quarantined
 	left        map[*Directory]unclosed // when the broker stopped
+	closedAll   bool                    // likewise
 	links       map[StreamID]*link
 }
 
