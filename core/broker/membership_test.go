@@ -114,6 +114,7 @@ func TestMembership(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait() // what is due now is done
 		c.set(func() {
 			if c.beats < 5 {
 				t.Errorf("%d heartbeats in a second", c.beats)
@@ -215,6 +216,7 @@ func TestOneQuestionWaits(t *testing.T) {
 				}
 				c.set(func() { c.dumb = true })
 				time.Sleep(time.Minute)
+				synctest.Wait() // what is due now is asked
 				c.set(func() {
 					waiting := 0
 					for _, gone := range c.waits {
