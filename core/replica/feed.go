@@ -264,22 +264,8 @@ func (s *Shard) sendFeeds() {
 func (s *Shard) sendAnswers(f *feed) {
 	for len(f.answers) > 0 || len(f.ends) > 0 {
 		out := s.host.newOutgoing(f.link)
-		if n := min(len(f.answers), headsMax); n > 0 {
-			head, at := streamwire.Begin(out.head, streamwire.KindAnswer)
-			for i := range f.answers[:n] {
-				head = streamwire.AppendAnswer(head, &f.answers[i])
-			}
-			streamwire.Finish(head, at)
-			out.head, f.answers = head, slices.Delete(f.answers, 0, n)
-		}
-		if n := min(len(f.ends), headsMax); n > 0 {
-			head, at := streamwire.Begin(out.head, streamwire.KindEnd)
-			for i := range f.ends[:n] {
-				head = streamwire.AppendEnd(head, &f.ends[i])
-			}
-			streamwire.Finish(head, at)
-			out.head, f.ends = head, slices.Delete(f.ends, 0, n)
-		}
+		f.answers = writeSection(out, streamwire.KindAnswer, f.answers, streamwire.AppendAnswer)
+		f.ends = writeSection(out, streamwire.KindEnd, f.ends, streamwire.AppendEnd)
 		s.host.send(out)
 	}
 }

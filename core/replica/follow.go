@@ -201,22 +201,8 @@ func (s *Shard) sendUpstream(u *upstream) {
 		if news {
 			out.head = streamwire.AppendCredit(out.head, credit)
 		}
-		if n := min(len(u.subscriptions), headsMax); n > 0 {
-			head, at := streamwire.Begin(out.head, streamwire.KindSubscribe)
-			for i := range u.subscriptions[:n] {
-				head = streamwire.AppendSubscribe(head, &u.subscriptions[i])
-			}
-			streamwire.Finish(head, at)
-			out.head, u.subscriptions = head, slices.Delete(u.subscriptions, 0, n)
-		}
-		if n := min(len(u.acks), headsMax); n > 0 {
-			head, at := streamwire.Begin(out.head, streamwire.KindAck)
-			for i := range u.acks[:n] {
-				head = streamwire.AppendAck(head, &u.acks[i])
-			}
-			streamwire.Finish(head, at)
-			out.head, u.acks = head, slices.Delete(u.acks, 0, n)
-		}
+		u.subscriptions = writeSection(out, streamwire.KindSubscribe, u.subscriptions, streamwire.AppendSubscribe)
+		u.acks = writeSection(out, streamwire.KindAck, u.acks, streamwire.AppendAck)
 		s.host.send(out)
 	}
 }

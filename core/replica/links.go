@@ -139,6 +139,22 @@ type outgoing struct {
 	sent    func(took bool) // done, bound once
 }
 
+// writeSection writes the first of what one kind of section has to say, and returns what is
+// left for another message.
+func writeSection[T any](out *outgoing, kind streamwire.Kind, all []T, write func([]byte, *T) []byte) []T {
+	n := min(len(all), headsMax)
+	if n == 0 {
+		return all
+	}
+	head, at := streamwire.Begin(out.head, kind)
+	for i := range all[:n] {
+		head = write(head, &all[i])
+	}
+	streamwire.Finish(head, at)
+	out.head = head
+	return slices.Delete(all, 0, n)
+}
+
 // partsSent bounds what a message that is used again may have grown to.
 const partsSent = 1024
 
