@@ -1,68 +1,60 @@
 package cluster
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-)
 
-// mutation is a deliberate fault of the code under test: one place of one file, changed.
-type mutation struct {
-	name string
-	file string
-	old  string
-	new  string
-}
+	"github.com/brokerd/brokerd/core/sim/mutant"
+)
 
 // mutations are faults that a cluster could have, each of which is caught within a few
 // dozen seeds. Those that take more are in rareMutations.
-var mutations = []mutation{
+var mutations = []mutant.Mutation{
 	{
-		name: "acknowledge before the store has the append",
-		file: "core/partition/watermark.go",
-		old:  "\treturn m.stored\n}\n\n// advance", new: "\treturn m.next\n}\n\n// advance",
+		Name: "acknowledge before the store has the append",
+		File: "core/partition/watermark.go",
+		Old:  "\treturn m.stored\n}\n\n// advance", New: "\treturn m.next\n}\n\n// advance",
 	},
 	{
-		name: "let logs diverge",
-		file: "core/partition/lead.go",
-		old:  "case end.Epoch < in.LastEpoch || end.EndOffset < in.LEO:", new: "case in.LastEpoch > m.epoch:",
+		Name: "let logs diverge",
+		File: "core/partition/lead.go",
+		Old:  "case end.Epoch < in.LastEpoch || end.EndOffset < in.LEO:", New: "case in.LastEpoch > m.epoch:",
 	},
 	{
-		name: "forget producers when following",
-		file: "core/partition/follow.go",
-		old:  "\tm.producers.replay(now, b)\n", new: "\t_ = now\n",
+		Name: "forget producers when following",
+		File: "core/partition/follow.go",
+		Old:  "\tm.producers.replay(now, b)\n", New: "\t_ = now\n",
 	},
 	{
-		name: "elect whoever is alive",
-		file: "core/controller/election.go",
-		old:  "i >= 0 && (e.unclean || ", new: "i >= 0 && (i >= 0 || e.unclean || ",
+		Name: "elect whoever is alive",
+		File: "core/controller/election.go",
+		Old:  "i >= 0 && (e.unclean || ", New: "i >= 0 && (i >= 0 || e.unclean || ",
 	},
 	{
-		name: "answer a command before it is committed",
-		file: "core/controller/machine.go",
-		old:  "\tif last := len(m.inFlight) - 1; last >= 0 {\n", new: "\tif last := len(m.inFlight) - 1; last >= len(m.inFlight) {\n",
+		Name: "answer a command before it is committed",
+		File: "core/controller/machine.go",
+		Old:  "\tif last := len(m.inFlight) - 1; last >= 0 {\n", New: "\tif last := len(m.inFlight) - 1; last >= len(m.inFlight) {\n",
 	},
 	{
-		name: "raise the high watermark below the minimum of the ISR",
-		file: "core/partition/watermark.go",
-		old:  "\tif len(m.isr) >= m.minISR {\n\t\thw :=", new: "\tif len(m.isr) >= 0 {\n\t\thw :=",
+		Name: "raise the high watermark below the minimum of the ISR",
+		File: "core/partition/watermark.go",
+		Old:  "\tif len(m.isr) >= m.minISR {\n\t\thw :=", New: "\tif len(m.isr) >= 0 {\n\t\thw :=",
 	},
 	{
-		name: "keep brokers in the ISR that begin another life",
-		file: "core/controller/broker.go",
-		old:  "\t\te.leave(func(n model.NodeID) bool { return n == id })\n", new: "",
+		Name: "keep brokers in the ISR that begin another life",
+		File: "core/controller/broker.go",
+		Old:  "\t\te.leave(func(n model.NodeID) bool { return n == id })\n", New: "",
 	},
 	{
-		name: "keep the ELR while the ISR is at its minimum",
-		file: "core/controller/election.go",
-		old:  "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n", new: "&& len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",
+		Name: "keep the ELR while the ISR is at its minimum",
+		File: "core/controller/election.go",
+		Old:  "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n", New: "&& len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",
 	},
 }
 
@@ -85,10 +77,10 @@ func TestClusterMutations(t *testing.T) {
 	case "all":
 		chosen = slices.Concat(mutations, rareMutations)
 	default:
-		chosen = slices.DeleteFunc(slices.Concat(mutations, rareMutations), func(m mutation) bool { return !strings.Contains(m.name, which) })
+		chosen = slices.DeleteFunc(slices.Concat(mutations, rareMutations), func(m mutant.Mutation) bool { return !strings.Contains(m.Name, which) })
 	}
 	for _, m := range chosen {
-		t.Run(m.name, func(t *testing.T) {
+		t.Run(m.Name, func(t *testing.T) {
 			out, err := runMutant(t, buildMutant(t, root, m))
 			var exit *exec.ExitError
 			switch {
@@ -109,29 +101,9 @@ func TestClusterMutations(t *testing.T) {
 }
 
 // buildMutant builds this package's tests with one file replaced.
-func buildMutant(t *testing.T, root string, m mutation) string {
+func buildMutant(t *testing.T, root string, m mutant.Mutation) string {
 	t.Helper()
-	path := filepath.Join(root, m.file)
-	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), m.old); n != 1 {
-		t.Fatalf("%s has the place %d times, want once: the code has changed, and the mutation must follow", m.file, n)
-	}
-	dir := t.TempDir()
-	mutant := filepath.Join(dir, "mutant.go")
-	if err := os.WriteFile(mutant, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: mutant}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
-	if err := os.WriteFile(list, overlay, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	list, binary := m.Overlay(t, root), filepath.Join(t.TempDir(), "mutant.test")
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", binary, "-overlay", list, "-vet=off", "./core/sim/cluster")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
