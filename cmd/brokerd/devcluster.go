@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,7 +32,8 @@ type devCluster struct {
 	adminPort int // likewise, of metrics
 	set       []string
 	state     processes.State
-	secret    string // the file
+	secret    string         // the file
+	transport map[string]any // what --set says of the transport, but where it listens
 }
 
 // devBrokers is how many brokers are to run on a data directory: as many as were asked
@@ -67,7 +69,7 @@ func devData(cmd *cobra.Command, flag string) string {
 // decided are the settings that several brokers on one machine cannot share.
 var decided = []string{
 	"node.id", "data", "listeners", "advertised.listeners", "admin.listen",
-	"cluster.bootstrap", "cluster.seeds", "transport.plugin", "transport.config",
+	"cluster.bootstrap", "cluster.seeds", "transport.plugin",
 }
 
 // run runs the brokers until ctx ends.
@@ -76,6 +78,9 @@ func (d *devCluster) run(ctx context.Context, c *console, brokers int) (err erro
 		if name, _, _ := strings.Cut(pair, "="); slices.Contains(decided, name) {
 			return &usageError{fmt.Sprintf("--set %s: with several brokers, each has its own", name)}
 		}
+	}
+	if err := d.takeTransport(); err != nil {
+		return err
 	}
 	if d.port != 0 && (d.port < 1 || d.port+brokers-1 > 65535) {
 		return &usageError{fmt.Sprintf("--port %d: a port is a number from 0 to 65535, and each broker needs one, the next after the one before", d.port)}
@@ -107,6 +112,27 @@ func (d *devCluster) run(ctx context.Context, c *console, brokers int) (err erro
 		return err
 	}
 	return d.startAll(ctx, c, brokers)
+}
+
+// takeTransport takes what --set says of the transport out of the settings: it is in
+// place of the secret that brokers on one machine share else.
+func (d *devCluster) takeTransport() error {
+	const name = "transport.config="
+	for i, pair := range d.set {
+		section, ok := strings.CutPrefix(pair, name)
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(section), &d.transport); err != nil || d.transport == nil {
+			return &usageError{fmt.Sprintf("--set %s: want JSON with several brokers, such as {\"security\":\"plaintext\"}", pair)}
+		}
+		if _, ok := d.transport["listen"]; ok {
+			return &usageError{fmt.Sprintf("--set %s: leave listen out: with several brokers, each has its own", pair)}
+		}
+		d.set = slices.Delete(slices.Clone(d.set), i, i+1)
+		return d.takeTransport() // the last one counts
+	}
+	return nil
 }
 
 // check says what is wrong with the settings, before any broker does.
@@ -224,9 +250,14 @@ func (d *devCluster) settings(n int) []string {
 	if !founds {
 		others = slices.Delete(slices.Clone(d.state.Endpoints), n-1, n)
 	}
-	transport, err := json.Marshal(map[string]string{"listen": d.state.Endpoints[n-1], "secret_file": d.secret})
+	section := map[string]any{"secret_file": d.secret}
+	if d.transport != nil {
+		section = maps.Clone(d.transport)
+	}
+	section["listen"] = d.state.Endpoints[n-1]
+	transport, err := json.Marshal(section)
 	if err != nil {
-		panic(err) // of two strings
+		panic(err) // of what was read from JSON
 	}
 	out := slices.Clone(d.set)
 	if os.Getenv(rebalanceDelayVariable) == "" {

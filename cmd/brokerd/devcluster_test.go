@@ -73,6 +73,41 @@ func TestSettingsOfSeveralBrokers(t *testing.T) {
 	}
 }
 
+// What is said of the transport is in place of the secret, at an address of each broker's own.
+func TestTransportOfSeveralBrokers(t *testing.T) {
+	d := devCluster{data: t.TempDir(), port: 9092, secret: "file"}
+	if err := d.state.Grow(3); err != nil {
+		t.Fatal(err)
+	}
+	section := func(n int) string {
+		for _, pair := range d.settings(n) {
+			if text, ok := strings.CutPrefix(pair, "transport.config="); ok {
+				return text
+			}
+		}
+		return ""
+	}
+	if got := section(2); got != `{"listen":"`+d.state.Endpoints[1]+`","secret_file":"file"}` {
+		t.Errorf("by default: %s", got)
+	}
+	d.set = []string{"log.level=debug", `transport.config={"security":"plaintext"}`, "num.partitions=7"}
+	if err := d.takeTransport(); err != nil {
+		t.Fatal(err)
+	}
+	if got := section(2); got != `{"listen":"`+d.state.Endpoints[1]+`","security":"plaintext"}` {
+		t.Errorf("where it is said: %s", got)
+	}
+	if err := d.check(3); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []string{`{"listen":"127.0.0.1:1"}`, "plaintext", "null"} {
+		other := devCluster{set: []string{"transport.config=" + wrong}}
+		if err := other.takeTransport(); exitCode(err) != exitUsage {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
 // One broker's directory is never taken for several ones', nor the other way around.
 func TestDirectoryOfOneOrSeveral(t *testing.T) {
 	one, several := t.TempDir(), t.TempDir()

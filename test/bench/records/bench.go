@@ -123,15 +123,20 @@ func (b *bench) newServer(ctx context.Context, r role) (*started, error) {
 // arguments are brokerd's: of one broker, whose default is an fsync, and of several, whose
 // default is none while a partition has replicas.
 func (b *bench) arguments(r role) []string {
-	switch several := b.o.brokers > 1; {
+	several := b.o.brokers > 1
+	var args []string
+	switch {
 	case r == bare:
 		return nil
-	case r == always && several:
-		return append([]string{"--flush", "always"}, b.o.args...)
-	case r == always || several:
-		return b.o.args
+	case several && r == always:
+		args = []string{"--flush", "always"}
+	case !several && r != always:
+		args = []string{"--flush", "interval"}
 	}
-	return append([]string{"--flush", "interval"}, b.o.args...)
+	if several && !b.o.secret {
+		args = append(args, "--set", `transport.config={"security":"plaintext"}`)
+	}
+	return append(args, b.o.args...)
 }
 
 // newBuilt makes a server of a program of this tree.

@@ -9,6 +9,9 @@
 //
 //	go run ./test/bench/records -brokers 3 -rows produce,consume,sync
 //
+// What brokers send each other is plaintext on both sides then; -secret gives brokerd its
+// default, mutual TLS.
+//
 // Kafka, which needs a JDK, and nats-server are installed by scripts/tools.
 //
 // It owns the rows, the order of their rounds and what is printed, and reports nothing of

@@ -31,6 +31,8 @@ type options struct {
 	dir    string
 	// brokers are so many on each side.
 	brokers int
+	// secret has brokerd's brokers encrypt what they send each other, which Kafka's do not.
+	secret bool
 
 	// Of full batches and of what is consumed: each with each.
 	clients    []string
@@ -58,6 +60,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.nats, "nats", false, "measure NATS JetStream too, in the rows that it has something to compare with")
 	f.BoolVar(&o.bare, "bare", false, "measure a simple loop too, which takes one request at a time and does the least for it (test/bench/bare), in the rows sync, single and produce of the raw client")
 	f.IntVar(&o.brokers, "brokers", 1, "brokers of each side, one cluster on this machine: with 3 or more, topics have 3 replicas, of which 2 must be in sync, and brokerd's flush is its default")
+	f.BoolVar(&o.secret, "secret", false, "with -brokers: brokerd's brokers prove who they are and encrypt, as by default (mutual TLS); else what they send each other is plaintext, as Kafka's is")
 	f.BoolVar(&o.force, "force", false, "print whatever else the machine does: not to be reported")
 	f.StringVar(&o.dir, "dir", "", "where the servers' data is (default: the folder for temporary files)")
 	list(f, "clients", "clients that send full batches and consume: "+strings.Join(knownClients, ", ")+" (default raw,franz)", &o.clients, knownClient)
@@ -100,6 +103,8 @@ func (o options) validate(rest []string) error {
 		return errors.New("numbers must be above 0")
 	case o.brokers != 1 && (o.brokers < 3 || o.brokers > brokersMax):
 		return fmt.Errorf("-brokers: 1, or 3 to %d", brokersMax)
+	case o.brokers == 1 && o.secret:
+		return errors.New("-secret is for what several brokers send each other: -brokers 3")
 	case o.brokers > 1 && (o.nats || o.bare):
 		return errors.New("-nats and -bare are one server, and not for -brokers")
 	case len(o.clients) == 0 || len(o.codecs) == 0 || len(o.partitions) == 0:

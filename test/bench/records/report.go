@@ -94,7 +94,11 @@ func (r *report) text() string {
 	}
 	fmt.Fprintf(&b, "Medians of %d rounds in turn (least to most).\n\n", r.o.rounds)
 	if r.o.brokers > 1 {
-		fmt.Fprintf(&b, "%d brokers on each side, all on this machine, topics of 3 replicas with min.insync.replicas=2, brokerd's default flush but in the row fsync. Processor time is that of all processes of all brokers.\n\n", r.o.brokers)
+		between := "What brokers send each other is plaintext on both sides."
+		if r.o.secret {
+			between = "What brokers send each other is plaintext in Kafka, and mutual TLS in brokerd."
+		}
+		fmt.Fprintf(&b, "%d brokers on each side, all on this machine, topics of 3 replicas with min.insync.replicas=2, brokerd's default flush but in the row fsync. %s Processor time is that of all processes of all brokers.\n\n", r.o.brokers, between)
 	}
 	heads := []string{"row", "measure", "brokerd", second, "ratio", "survives"}
 	if r.o.nats {
