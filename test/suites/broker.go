@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -47,52 +48,98 @@ func parseAddress(s string) (address, error) {
 	return address{host, int(n)}, nil
 }
 
-// broker is a brokerd that runs for one suite.
-type broker struct {
-	cmd    *exec.Cmd
-	output string     // the path of what it prints
-	ended  chan error // how it ended; holds one
+// parseAddresses reads a list of HOST:PORT, separated by commas.
+func parseAddresses(list string) ([]address, error) {
+	var all []address
+	for s := range strings.SplitSeq(list, ",") {
+		a, err := parseAddress(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
 }
 
-// startBroker starts brokerd on a directory that is yet to be made, and waits until it
-// answers. When it ends by itself, died is called.
-func startBroker(ctx context.Context, executable, dir string, at address, settings []string, died func(error)) (*broker, error) {
+// place is where one broker is.
+type place struct {
+	bind       address // of its clients
+	advertised address // what they are told to dial
+	peers      string  // of the other brokers: host:port
+}
+
+// broker is a brokerd that runs for one suite, and may be stopped and started again. It
+// belongs to one goroutine.
+type broker struct {
+	executable string
+	args       []string
+	bind       address
+	output     string // the path of what it prints, in all its lives
+	died       func(error)
+
+	cmd      *exec.Cmd
+	ended    chan error   // how it ended; holds one
+	stopping *atomic.Bool // this life: it is no wonder that it ends
+}
+
+// newBroker is broker n of those at these places, with data and output in a directory.
+// Nothing runs yet. When it ends by itself, died is called.
+func newBroker(executable, dir string, n int, places []place, settings []string, died func(error)) *broker {
+	number, at := strconv.Itoa(n), places[n-1]
 	args := []string{
-		"--set", "data=" + filepath.Join(dir, "data"),
-		"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", at.port),
-		"--set", "advertised.listeners=PLAINTEXT://" + at.String(),
+		"--set", "node.id=" + number,
+		"--set", "data=" + filepath.Join(dir, "data-"+number),
+		"--set", "listeners=PLAINTEXT://" + at.bind.String(),
+		"--set", "advertised.listeners=PLAINTEXT://" + at.advertised.String(),
+	}
+	if len(places) > 1 {
+		var seeds []string
+		for _, p := range places {
+			seeds = append(seeds, p.peers)
+		}
+		args = append(args, "--set", "cluster.seeds="+strings.Join(seeds, ","),
+			"--set", fmt.Sprintf(`transport.config={"listen": %q, "secret": %q}`, at.peers, peerSecret))
 	}
 	for _, s := range settings {
-		args = append(args, "--set", s)
+		args = append(args, "--set", strings.ReplaceAll(s, "{n}", number))
 	}
-	b := &broker{cmd: exec.Command(executable, args...), output: filepath.Join(dir, "brokerd.log"), ended: make(chan error, 1)}
-	output, err := os.Create(b.output)
-	if err != nil {
-		return nil, err
-	}
-	defer output.Close() // the process has its own descriptor
-	b.cmd.Stdout, b.cmd.Stderr = output, output
-	// Not the group of the terminal: it is stopped when its suite has ended.
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := b.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start brokerd: %w", err)
-	}
-	go func() {
-		err := b.cmd.Wait()
-		b.ended <- err
-		died(fmt.Errorf("brokerd ended by itself (%w)", errors.Join(err, context.Canceled)))
-	}()
-	if err := b.waitReady(ctx, at); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w; see %s", err, b.output), b.stop())
-	}
-	return b, nil
+	return &broker{executable: executable, args: args, bind: at.bind, died: died, output: filepath.Join(dir, "brokerd-"+number+".log")}
 }
 
-// waitReady asks until the broker answers.
-func (b *broker) waitReady(ctx context.Context, at address) error {
+// peerSecret is what brokers on loopback know each other by.
+const peerSecret = "the suites' brokers know each other"
+
+// launch starts the process.
+func (b *broker) launch() error {
+	output, err := os.OpenFile(b.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer output.Close() // the process has its own descriptor
+	cmd := exec.Command(b.executable, b.args...)
+	cmd.Stdout, cmd.Stderr = output, output
+	// Not the group of the terminal: it is stopped when its suite has ended.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start brokerd: %w", err)
+	}
+	ended, stopping := make(chan error, 1), new(atomic.Bool)
+	b.cmd, b.ended, b.stopping = cmd, ended, stopping
+	go func() {
+		err := cmd.Wait()
+		ended <- err
+		if !stopping.Load() {
+			b.died(fmt.Errorf("brokerd ended by itself (%w); see %s", errors.Join(err, context.Canceled), b.output))
+		}
+	}()
+	return nil
+}
+
+// waitReady asks until the broker answers, and knows so many brokers.
+func (b *broker) waitReady(ctx context.Context, brokers int) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(at.String()), kgo.DialTimeout(time.Second))
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.bind.String()), kgo.DialTimeout(time.Second))
 	if err != nil {
 		return err
 	}
@@ -100,20 +147,29 @@ func (b *broker) waitReady(ctx context.Context, at address) error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		err := client.Ping(ctx)
+		resp, err := client.SeedBrokers()[0].Request(ctx, kmsg.NewPtrMetadataRequest())
 		if err == nil {
-			return nil
+			known := len(resp.(*kmsg.MetadataResponse).Brokers)
+			if known >= brokers {
+				return nil
+			}
+			err = fmt.Errorf("it knows %d of %d brokers", known, brokers)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("brokerd did not answer: %w", errors.Join(err, context.Cause(ctx)))
+			return fmt.Errorf("brokerd is not ready: %w; see %s", errors.Join(err, context.Cause(ctx)), b.output)
 		case <-tick.C:
 		}
 	}
 }
 
-// stop ends the broker and says how it ended if that was not well.
+// stop ends the broker, if it runs, and says how it ended if that was not well.
 func (b *broker) stop() error {
+	if b.cmd == nil {
+		return nil
+	}
+	defer func() { b.cmd = nil }()
+	b.stopping.Store(true)
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
 	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
@@ -136,18 +192,6 @@ func buildBroker(ctx context.Context, root, into string) (string, error) {
 		return "", fmt.Errorf("build brokerd: %w", err)
 	}
 	return path, nil
-}
-
-// freePort finds a port on loopback that nobody listens on.
-func freePort() (int, error) {
-	for range 100 {
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			l.Close()
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
 }
 
 // shout gives the lines that a broker logged as errors: someone should look at them,

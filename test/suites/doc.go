@@ -1,14 +1,14 @@
-// Command suites runs the test suites of others against one brokerd, and compares
+// Command suites runs the test suites of others against clusters of brokerd, and compares
 // test by test with what Apache Kafka 4.4 scored in the same suite:
 //
 //	go run ./test/suites franz-go           or kafka-go, confluent-kafka-go, librdkafka, librdkafka-more
 //	go run ./test/suites all                each in turn
 //	go run ./test/suites -run RE kafka-go   some of its tests: only what failed is told
 //	go run ./test/suites -brokerd PATH franz-go         this brokerd, rather than the checkout's
-//	go run ./test/suites -against HOST:PORT franz-go    a broker that runs already, Kafka for one
+//	go run ./test/suites -against HOST:PORT,... franz-go   brokers that run already, Kafka's for one
 //
 // It owns the getting of the suites (pinned, from the Go module proxy and npm), the
-// settings of the broker that each wants, running them so that a test that hangs or
+// settings of the brokers that each wants, running them so that a test that hangs or
 // kills its process costs only itself, Kafka's results (baselines/), and the lists of
 // what is excused (excused/).
 //
@@ -24,5 +24,5 @@
 // It never changes a suite, but for the addresses that some have written in.
 // Everything that it makes lies under $BROKERD_CACHE/suites (default
 // ~/.cache/brokerd): sources and builds, which are kept, and in run/NAME the results,
-// the suite's output and the broker's, which the next run replaces.
+// the suite's output and the brokers', which the next run replaces.
 package main

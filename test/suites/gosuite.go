@@ -34,9 +34,9 @@ type goSuite struct {
 	tests           string   // a regular expression of the tests that run; empty: all
 	split           []string // tests whose subtests are counted one by one
 	stall           time.Duration
-	// readdress writes the broker's address into a copy of the sources, where they
-	// have one written in. May be nil.
-	readdress func(dir string, at address) error
+	// readdress writes the brokers' addresses into a copy of the sources, where they
+	// have some written in. May be nil.
+	readdress func(dir string, s *session) error
 	// prepare makes the environment, and the directory that the tests run in if it is
 	// not the package's own.
 	prepare func(src string, s *session) (env []string, cwd string, err error)
@@ -101,7 +101,7 @@ func (g goSuite) sources(ctx context.Context, s *session) (string, error) {
 		return "", fmt.Errorf("copy %s: %w", g.module, err)
 	}
 	if g.readdress != nil {
-		if err := g.readdress(src, s.address); err != nil {
+		if err := g.readdress(src, s); err != nil {
 			return "", fmt.Errorf("write addresses into %s: %w", g.module, err)
 		}
 	}

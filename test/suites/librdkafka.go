@@ -115,10 +115,10 @@ func librdkafkaEnvironment(s *session, src string) ([]string, error) {
 		}
 	}
 	conf := filepath.Join(s.dir, "test.conf")
-	text := fmt.Sprintf("metadata.broker.list=%s\ntest.topic.random=true\ntest.timeout.multiplier=%d\n", s.address, timeoutFactor)
+	text := fmt.Sprintf("metadata.broker.list=%s\ntest.topic.random=true\ntest.timeout.multiplier=%d\n", s.bootstrap(), timeoutFactor)
 	return []string{
 		"LD_LIBRARY_PATH=" + filepath.Join(src, "src") + ":" + filepath.Join(src, "src-cpp"),
-		"RDKAFKA_TEST_CONF=" + conf, "TEST_KAFKA_VERSION=" + kafkaVersion, "BROKERS=" + s.address.String(),
+		"RDKAFKA_TEST_CONF=" + conf, "TEST_KAFKA_VERSION=" + kafkaVersion, "BROKERS=" + s.bootstrap(),
 		"KAFKA_PATH=" + filepath.Dir(bin), "TEST_CONSUMER_GROUP_PROTOCOL=classic",
 	}, os.WriteFile(conf, []byte(text), 0o644)
 }

@@ -20,7 +20,7 @@ import (
 //go:embed baselines excused
 var kept embed.FS
 
-// runner runs a suite against the session's broker. Its error is that the suite could
+// runner runs a suite against the session's brokers. Its error is that the suite could
 // not be run; what tests said is in the results.
 type runner interface {
 	run(ctx context.Context, s *session) (results, error)
@@ -28,11 +28,13 @@ type runner interface {
 
 // session is one run of one suite.
 type session struct {
-	root    string  // of the checkout
-	dir     string  // of this run, emptied before it
-	address address // of the broker
-	only    string  // a regular expression of the tests to run; empty: the suite's own
-	excused map[string]excuse
+	root      string    // of the checkout
+	dir       string    // of this run, emptied before it
+	addresses []address // of the brokers, as they advertise themselves
+	places    []place   // of the run's own brokers, in the order of their numbers
+	cluster   *cluster  // nil: they are somebody else's
+	only      string    // a regular expression of the tests to run; empty: the suite's own
+	excused   map[string]excuse
 }
 
 // options are the command's.
@@ -45,7 +47,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.only, "run", "", "run only tests that match this regular expression")
-	flag.StringVar(&o.against, "against", "", "run against the broker at this HOST:PORT, and start none")
+	flag.StringVar(&o.against, "against", "", "run against the brokers at these HOST:PORT, separated by commas, and start none")
 	flag.StringVar(&o.executable, "brokerd", "", "the brokerd to start; empty: built from this checkout")
 	flag.Usage = func() {
 		fmt.Fprintf(os.Stderr, "usage: suites [flags] all|%s\n", strings.Join(names(), "|"))
@@ -96,7 +98,7 @@ func names() []string {
 	return all
 }
 
-// runSuite runs one suite against a broker of its own and tells the verdict.
+// runSuite runs one suite against brokers of its own and tells the verdict.
 func runSuite(ctx context.Context, su suite, o options) (bool, error) {
 	kafka, excused, err := measures(su.name)
 	if err != nil {
@@ -191,45 +193,62 @@ func newSession(ctx context.Context, su suite, o options) (s *session, unlock fu
 	return s, func() { lock.Close() }, nil
 }
 
-// measure runs the suite, with a broker of its own unless it was given one. It also
-// returns the errors that the broker logged.
+// bootstrap is all addresses, as clients are given them.
+func (s *session) bootstrap() string {
+	var all []string
+	for _, a := range s.addresses {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// measure runs the suite, with brokers of its own unless it was given some. It also
+// returns the errors that the brokers logged.
 func (s *session) measure(ctx context.Context, su suite, o options) (here results, shouts []string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if o.against != "" {
-		if s.address, err = parseAddress(o.against); err != nil {
+		if su.relayed {
+			return nil, nil, errors.New("-against: this suite stops brokers and starts them, and so needs its own")
+		}
+		if s.addresses, err = parseAddresses(o.against); err != nil {
 			return nil, nil, fmt.Errorf("-against: %w", err)
 		}
 	} else {
-		executable := o.executable
-		if executable == "" {
-			if executable, err = buildBroker(ctx, s.root, s.dir); err != nil {
-				return nil, nil, err
-			}
-		}
-		port, err := freePort()
-		if err != nil {
-			return nil, nil, err
-		}
-		s.address = address{su.host, port}
-		b, err := startBroker(ctx, executable, s.dir, s.address, su.settings, cancel)
-		if err != nil {
+		if err := s.start(ctx, su, o.executable, cancel); err != nil {
 			return nil, nil, err
 		}
 		defer func() {
-			shouts = b.shout()
-			err = errors.Join(err, b.stop())
+			shouts = s.cluster.shout()
+			err = errors.Join(err, s.cluster.stop())
 		}()
 	}
 	limited, done := context.WithTimeout(ctx, su.total)
 	defer done()
 	here, err = su.runner.run(limited, s)
-	// A suite that ran out of time has results; one whose broker died, or that was
+	// A suite that ran out of time has results; one with a broker that died, or that was
 	// interrupted, has none that count.
 	if ctx.Err() != nil {
 		err = errors.Join(err, context.Cause(ctx))
 	}
 	return here, nil, err
+}
+
+// start starts the brokers that the suite expects.
+func (s *session) start(ctx context.Context, su suite, executable string, died func(error)) (err error) {
+	if executable == "" {
+		if executable, err = buildBroker(ctx, s.root, s.dir); err != nil {
+			return err
+		}
+	}
+	if s.places, err = places(su.host, su.brokers, su.relayed); err != nil {
+		return err
+	}
+	for _, p := range s.places {
+		s.addresses = append(s.addresses, p.advertised)
+	}
+	s.cluster, err = startCluster(ctx, executable, s.dir, s.places, su.settings, died)
+	return err
 }
 
 // keep writes the results beside the logs.

@@ -20,9 +20,12 @@ const nowhere = "127.0.0.1:1"
 // suite is one of the suites of others.
 type suite struct {
 	name string
-	// host is the broker's name as the suite wants it advertised.
-	host string
-	// settings of the broker that the suite expects.
+	// host is the brokers' name as the suite wants it advertised.
+	host    string
+	brokers int
+	// relayed: what the brokers advertise is where the suite's own relays are.
+	relayed bool
+	// settings of each broker that the suite expects; {n} is the broker's number.
 	settings []string
 	total    time.Duration // of the whole run
 	runner   runner
@@ -32,14 +35,14 @@ type suite struct {
 func suites() []suite {
 	return []suite{
 		// franz-go's ETL tests wait out the first rebalance of many groups.
-		{"franz-go", "127.0.0.1", nil, 20 * time.Minute, franzGo()},
+		{"franz-go", "127.0.0.1", 3, false, nil, 20 * time.Minute, franzGo()},
 		// One test compares what is advertised with localhost, another sends a record
 		// that no ordinary limit lets in.
-		{"kafka-go", "localhost", []string{"message.max.bytes=200000000", "socket.request.max.bytes=250000000", "memory=2GiB"}, 30 * time.Minute, kafkaGo()},
-		{"confluent-kafka-go", "127.0.0.1", []string{"num.partitions=4", "broker.rack=RACK1"}, 30 * time.Minute, confluent()},
+		{"kafka-go", "localhost", 3, false, []string{"message.max.bytes=200000000", "socket.request.max.bytes=250000000", "memory=2GiB"}, 30 * time.Minute, kafkaGo()},
+		{"confluent-kafka-go", "127.0.0.1", 3, false, []string{"num.partitions=4", "broker.rack=RACK{n}"}, 30 * time.Minute, confluent()},
 		// -Q: quick; -E: no test that disturbs its own sockets.
-		{"librdkafka", "127.0.0.1", librdkafkaSettings(), 40 * time.Minute, librdkafka{flags: []string{"-Q", "-E"}}},
-		{"librdkafka-more", "127.0.0.1", librdkafkaSettings(), 40 * time.Minute, librdkafkaMore()},
+		{"librdkafka", "127.0.0.1", 3, false, librdkafkaSettings(), 40 * time.Minute, librdkafka{flags: []string{"-Q", "-E"}}},
+		{"librdkafka-more", "127.0.0.1", 3, false, librdkafkaSettings(), 40 * time.Minute, librdkafkaMore()},
 	}
 }
 
@@ -63,7 +66,7 @@ func librdkafkaMore() librdkafka {
 }
 
 func librdkafkaSettings() []string {
-	return []string{"num.partitions=4", "broker.rack=RACK1", "log.retention.bytes=1000000000"}
+	return []string{"num.partitions=4", "broker.rack=RACK{n}", "log.retention.bytes=1000000000"}
 }
 
 // franzGo is the tests of pkg/kgo that talk to a broker.
@@ -79,8 +82,8 @@ func franzGo() goSuite {
 		stall: 4 * time.Minute,
 		prepare: func(_ string, s *session) ([]string, string, error) {
 			return []string{
-				"KGO_SEEDS=" + s.address.String(), "KGO_LOG_LEVEL=none",
-				"KGO_TEST_RF=1", "KGO_TEST_RECORDS=50000", // as Kafka was measured
+				"KGO_SEEDS=" + s.bootstrap(), "KGO_LOG_LEVEL=none",
+				"KGO_TEST_RF=3", "KGO_TEST_RECORDS=50000", // as many as Kafka was measured with
 			}, "", nil
 		},
 	}
@@ -100,7 +103,8 @@ func kafkaGo() goSuite {
 }
 
 // readdressKafkaGo writes the address into kafka-go's tests, where localhost:9092 is.
-func readdressKafkaGo(dir string, at address) error {
+func readdressKafkaGo(dir string, s *session) error {
+	at := s.addresses[0]
 	port := fmt.Sprint(at.port)
 	everywhere := strings.NewReplacer(
 		"localhost:9092", at.String(), "127.0.0.1:9092", at.String(),
@@ -148,7 +152,7 @@ func confluent() goSuite {
 				PerfMsgCount, PerfMsgSize                                                           int
 				Config                                                                              []string
 			}{
-				Brokers: s.address.String(), SaslUsername: "testuser", SaslPassword: "testpass", SaslMechanism: "PLAIN",
+				Brokers: s.bootstrap(), SaslUsername: "testuser", SaslPassword: "testpass", SaslMechanism: "PLAIN",
 				TopicName: "test", GroupID: "testgroup", PerfMsgCount: 100_000, PerfMsgSize: 100,
 				Config: []string{"api.version.request=true"},
 			}

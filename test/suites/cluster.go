@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+)
+
+// cluster is the brokers that run for one suite. Its brokers may be stopped and started
+// by several goroutines.
+type cluster struct {
+	mu      sync.Mutex
+	brokers []*broker
+}
+
+// startCluster starts a broker at each place, all at once, and waits until every one
+// knows all. When one ends by itself, died is called.
+func startCluster(ctx context.Context, executable, dir string, places []place, settings []string, died func(error)) (*cluster, error) {
+	c := &cluster{}
+	for n := 1; n <= len(places); n++ {
+		c.brokers = append(c.brokers, newBroker(executable, dir, n, places, settings, died))
+	}
+	err := c.startAll(ctx)
+	if err != nil {
+		return nil, errors.Join(err, c.stop())
+	}
+	return c, nil
+}
+
+func (c *cluster) startAll(ctx context.Context) error {
+	for _, b := range c.brokers {
+		if err := b.launch(); err != nil {
+			return err
+		}
+	}
+	for _, b := range c.brokers {
+		if err := b.waitReady(ctx, len(c.brokers)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopBroker stops a broker as its operator would.
+func (c *cluster) stopBroker(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, err := c.broker(n)
+	if err != nil {
+		return err
+	}
+	return b.stop()
+}
+
+// startBroker starts a broker again, unless it runs, and waits until it answers.
+func (c *cluster) startBroker(ctx context.Context, n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, err := c.broker(n)
+	if err != nil || b.cmd != nil {
+		return err
+	}
+	return errors.Join(b.launch(), b.waitReady(ctx, 1))
+}
+
+func (c *cluster) broker(n int) (*broker, error) {
+	if n < 1 || n > len(c.brokers) {
+		return nil, fmt.Errorf("there is no broker %d", n)
+	}
+	return c.brokers[n-1], nil
+}
+
+// stop ends all brokers, the last one first, and says which did not end well.
+func (c *cluster) stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := make([]error, len(c.brokers))
+	var all sync.WaitGroup
+	for i, b := range c.brokers {
+		all.Go(func() { errs[i] = b.stop() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// shout gives the lines that brokers logged as errors.
+func (c *cluster) shout() []string {
+	var found []string
+	for i, b := range c.brokers {
+		for _, line := range b.shout() {
+			found = append(found, fmt.Sprintf("broker %d: %s", i+1, line))
+		}
+	}
+	return found
+}
+
+// places finds places on loopback for so many brokers, which are advertised by the given
+// name. With relayed, what is advertised is a port of its own, where a relay is to be.
+func places(host string, brokers int, relayed bool) ([]place, error) {
+	each := 2
+	if relayed {
+		each = 3
+	}
+	ports, err := freePorts(brokers * each)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]place, brokers)
+	for i := range all {
+		bind := address{"127.0.0.1", ports[i]}
+		all[i] = place{
+			bind: bind, advertised: address{host, bind.port},
+			peers: fmt.Sprintf("127.0.0.1:%d", ports[brokers+i]),
+		}
+		if relayed {
+			all[i].advertised.port = ports[2*brokers+i]
+		}
+	}
+	return all, nil
+}
+
+// freePorts finds ports on loopback that nobody listens on.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	var held []net.Listener // so that none is found twice
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
+	for range 100 + n {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := portMin + rand.IntN(portMax-portMin)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			held, ports = append(held, l), append(ports, port)
+		}
+	}
+	return nil, fmt.Errorf("no %d free ports from %d to %d", n, portMin, portMax)
+}
