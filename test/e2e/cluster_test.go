@@ -1,110 +1,14 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-// startBrokers starts several brokers by one `brokerd dev`, and waits until all serve.
-func startBrokers(t *testing.T, n int, args ...string) *broker {
-	t.Helper()
-	b := newBroker(t, t.TempDir(), append([]string{"--brokers", strconv.Itoa(n)}, args...)...)
-	b.brokers, b.port = n, freePorts(t, n)
-	b.start()
-	b.waitBrokers(n)
-	if err := eventually(testContext(t, startTimeout), func() error {
-		if !strings.Contains(b.output(), "brokers are ready") {
-			return errors.New("it does not say that it is ready")
-		}
-		return nil
-	}); err != nil {
-		t.Fatalf("%v\n%s", err, b.tail())
-	}
-	return b
-}
-
-// metadata asks a broker for what it knows of the cluster now.
-func (b *broker) metadata(ctx context.Context, c *kgo.Client, topics ...string) (*kmsg.MetadataResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	for _, name := range topics {
-		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = &name
-		req.Topics = append(req.Topics, topic)
-	}
-	return req.RequestWith(ctx, c)
-}
-
-// waitBrokers waits until clients are told of so many brokers.
-func (b *broker) waitBrokers(n int) {
-	b.t.Helper()
-	c := newClient(b.t, b.addr())
-	ctx := testContext(b.t, startTimeout)
-	err := eventually(ctx, func() error {
-		m, err := b.metadata(ctx, c)
-		if err == nil && len(m.Brokers) != n {
-			err = fmt.Errorf("%d brokers, want %d", len(m.Brokers), n)
-		}
-		return err
-	})
-	if err != nil {
-		b.t.Fatalf("%v\n%s", err, b.tail())
-	}
-}
-
-// dev does something to one of several brokers, from another process.
-func (b *broker) dev(do string, n int32) {
-	b.t.Helper()
-	path, err := executable()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	var errs bytes.Buffer
-	cmd := exec.CommandContext(testContext(b.t, startTimeout), path, "dev", do, fmt.Sprint(n), "--data", b.dir)
-	cmd.Stderr = &errs
-	if err := cmd.Run(); err != nil {
-		b.t.Fatalf("brokerd dev %s %d: %v\n%s%s", do, n, err, errs.String(), b.tail())
-	}
-}
-
-// partition0 waits until partition 0 of a topic has a leader and so many replicas in sync,
-// and returns its leader.
-func (b *broker) partition0(topic string, inSync int) (leader int32) {
-	b.t.Helper()
-	c := newClient(b.t, b.addr())
-	ctx := testContext(b.t, startTimeout)
-	err := eventually(ctx, func() error {
-		m, err := b.metadata(ctx, c, topic)
-		switch {
-		case err != nil:
-			return err
-		case len(m.Topics) != 1 || len(m.Topics[0].Partitions) == 0:
-			return errors.New("it is not there")
-		}
-		p := m.Topics[0].Partitions[0]
-		if leader = p.Leader; leader < 0 || len(p.ISR) != inSync {
-			return fmt.Errorf("leader %d, replicas %v, of which %v are in sync; want %d", leader, p.Replicas, p.ISR, inSync)
-		}
-		return nil
-	})
-	if err != nil {
-		b.t.Fatalf("partition 0 of %s: %v\n%s", topic, err, b.tail())
-	}
-	return leader
-}
 
 // TestLeaderIsKilled kills the leader of a partition with three replicas, again and again,
 // under idempotent acks=all load. Another one leads, and nothing acknowledged is lost, or

@@ -1,19 +1,19 @@
 // Package e2e drives real processes with real clients: brokerd as a newcomer
 // starts it, kcat, franz-go, librdkafka and Apache Kafka's own tools.
 //
-// It owns the harness that builds and starts a broker (broker_test.go), what
-// waits and asks (harness_test.go), the records that are sent, real ones from
-// package registries (data_test.go), the clients' drivers (clients_test.go,
-// load_test.go), the members of groups and what is held against them
-// (members_test.go), records that prove themselves (proof_test.go), and the stories:
-// round trips of records, kills and restarts under load and under groups, kills and
-// changes while the broker itself writes and reads what its store has lent, hostile
-// clients, and outages that others met (fieldreports_test.go,
-// groups_fieldreports_test.go). It never reaches into the broker: what it knows, a user
-// can know.
+// It owns the harness that builds and starts a broker (broker_test.go) and several
+// (brokers_test.go), what waits and asks (harness_test.go), the records that are sent,
+// real ones from package registries (data_test.go), the clients' drivers
+// (clients_test.go, load_test.go), the members of groups and what is held against them
+// (members_test.go), records that prove themselves (proof_test.go), disks that break
+// (disks_test.go), and the stories: round trips of records, kills and restarts under load
+// and under groups, kills and changes while the broker itself writes and reads what its
+// store has lent, hostile clients, and outages that others met (the files whose names end
+// in fieldreports_test.go). It never reaches into the broker: what it knows, a user can
+// know.
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
-// had is a failure, not a skip. One test mounts a small file system and needs
+// had is a failure, not a skip. Tests of disks mount file systems and need
 // root for that. No test leaves a process behind, however it ends.
 //
 // Environment:

@@ -39,13 +39,7 @@ func TestFR3OneBrokerServesAndSaysItIsNotReplicated(t *testing.T) {
 // a topic is deleted.
 func TestFR44FullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "small")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=48m"); err != nil {
-		t.Fatalf("mount a small disk (this test needs root): %v", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	smallDisk(t, dir, "48m")
 	b := startBrokerOn(t, dir, nil, "--flush", "interval")
 	createTopic(t, b.addr(), "big", 1)
 	createTopic(t, b.addr(), "small", 1)
