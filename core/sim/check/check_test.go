@@ -180,6 +180,17 @@ var histories = []struct {
 		c.TopicMade("orders", topicID)
 		c.Published(1, 1, without(t, 5))
 	}},
+	{name: "a topic that is removed", tell: func(t *testing.T, c *Checker) {
+		c.TopicMade("orders", topicID)
+		c.TopicLeaves("orders")
+		c.Published(1, 1, without(t, 5))
+		c.TopicRemoved(topicID)
+		c.Published(1, 1, without(t, 6))
+	}},
+	{name: "a removed topic that comes again", want: "was removed, and is in the image of offset 6", tell: func(t *testing.T, c *Checker) {
+		c.TopicRemoved(topicID)
+		c.Published(1, 1, imageOf(t, 6, image.Partition{ISR: isr(1), Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1}))
+	}},
 	{name: "a topic made twice", want: "was made as", tell: func(_ *testing.T, c *Checker) {
 		c.TopicMade("orders", topicID)
 		c.TopicMade("orders", model.TopicID{8})

@@ -17,7 +17,9 @@
 //   - ISR within the replicas, never empty, with the leader in it; ELR apart from it.
 //     Leader epochs and partition epochs rise, and a new leader is a new epoch.
 //   - Metadata is linear: the image at an offset is the same on every node, what a node
-//     publishes in one life only goes forward, and a change that was acknowledged stays.
+//     publishes in one life only goes forward, and a change that was acknowledged stays: a
+//     topic that was made is there until somebody asks to remove it, and one that was
+//     removed does not come again.
 //   - Logs of in-sync replicas are byte-identical below the high watermark.
 //   - What an idempotent producer sent is there once, in order, without a gap.
 //   - When faults end, everything serves: Unsettled says what does not.

@@ -13,6 +13,7 @@ type metadata struct {
 	prints     map[int64]uint64 // by offset
 	lives      map[life]int64   // the offset of the last image
 	topics     map[string]model.TopicID
+	removed    map[model.TopicID]bool
 	last       map[model.Partition]lastSeen
 	newest     *image.Image
 	isrChanges int
@@ -34,7 +35,7 @@ type lastSeen struct {
 func newMetadata() metadata {
 	return metadata{
 		prints: make(map[int64]uint64), lives: make(map[life]int64),
-		topics: make(map[string]model.TopicID), last: make(map[model.Partition]lastSeen),
+		topics: make(map[string]model.TopicID), removed: make(map[model.TopicID]bool), last: make(map[model.Partition]lastSeen),
 	}
 }
 
@@ -63,6 +64,9 @@ func (c *Checker) Published(node model.NodeID, start int, img *image.Image) {
 	}
 	m.newest = img
 	for t := range img.Topics() {
+		if m.removed[t.ID] {
+			c.violate("topic %s (%s) was removed, and is in the image of offset %d", t.Name, t.ID, img.Offset)
+		}
 		for i := range t.Partitions {
 			c.registered(model.Partition{Topic: t.ID, Index: int32(i)}, &t.Partitions[i])
 		}
@@ -111,13 +115,19 @@ func (c *Checker) registered(id model.Partition, p *image.Partition) {
 	}
 }
 
-// TopicMade tells that a client was told that a topic exists, with this ID. Nobody removes it.
+// TopicMade tells that a client was told that a topic exists, with this ID.
 func (c *Checker) TopicMade(name string, id model.TopicID) {
 	if old, ok := c.metadata.topics[name]; ok && old != id {
 		c.violate("topic %s was made as %s and as %s", name, old, id)
 	}
 	c.metadata.topics[name] = id
 }
+
+// TopicLeaves tells that a client asks for a topic to be removed: from now on it may go.
+func (c *Checker) TopicLeaves(name string) { delete(c.metadata.topics, name) }
+
+// TopicRemoved tells that a client was told that a topic is removed.
+func (c *Checker) TopicRemoved(id model.TopicID) { c.metadata.removed[id] = true }
 
 // fingerprint is a digest of all that is in an image.
 func fingerprint(img *image.Image) uint64 {

@@ -1,25 +1,62 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// administer makes topics and changes settings, again and again while faults are on.
-func (c *cluster) administer() {
+// administer makes and removes topics and changes settings, again and again while faults
+// are on.
+func (c *cluster) administer(round int) {
 	c.w.After(c.w.Between(100*time.Millisecond, 5*time.Second), func() {
-		if !c.faulty {
+		if !c.faulty || c.round != round {
 			return
 		}
-		if c.w.Chance(2) {
-			c.newTopic()
-		} else {
+		switch {
+		case c.w.Chance(2):
 			c.changeSettings()
+		case len(c.more) < c.opts.TopicsMax:
+			c.newTopic()
+		default:
+			c.removeTopic()
 		}
-		c.administer()
+		c.administer(round)
+	})
+}
+
+// removeTopic asks some node to remove a topic that is not the producers'.
+func (c *cluster) removeTopic() {
+	n := c.someNode()
+	if n == nil {
+		return
+	}
+	t := c.more[c.w.Rand.IntN(len(c.more))]
+	c.check.TopicLeaves(t.Name)
+	n.command(controller.DeleteTopics{Topics: []model.TopicRef{t}}, func(a controller.Answer) {
+		at := slices.Index(c.more, t)
+		if a.Err != nil || at < 0 || a.Topics[0].Err != nil && !errors.Is(a.Topics[0].Err, model.ErrUnknownTopicOrPartition) {
+			return
+		}
+		c.w.Note("topic %s is removed", t.Name)
+		c.report.Removals++
+		c.check.TopicRemoved(t.ID)
+		c.more = slices.Delete(c.more, at, at+1)
+	})
+}
+
+// purged: a directory holds no log of a topic any more that was removed. The controller is
+// told until it answers.
+func (n *node) purged(topic model.TopicID, dir model.DirectoryID) {
+	l := n.life
+	n.command(controller.ConfirmRemoval{Directory: dir, Topics: []model.TopicID{topic}}, func(a controller.Answer) {
+		if a.Err != nil {
+			l.After(time.Second, func() { n.purged(topic, dir) })
+		}
 	})
 }
 
@@ -36,7 +73,10 @@ func (c *cluster) newTopic() {
 		Name: fmt.Sprintf("topic%d", c.topics), Partitions: int32(1 + c.w.Rand.IntN(2)),
 		ReplicationFactor: int16(min(len(c.nodes), 2+c.w.Rand.IntN(2))),
 	}
-	c.makeTopic(topic, func(model.TopicID) { c.report.Topics++ })
+	c.makeTopic(topic, func(id model.TopicID) {
+		c.report.Topics++
+		c.more = append(c.more, model.TopicRef{Name: topic.Name, ID: id})
+	})
 }
 
 // changeSettings gives the topic of the producers another minimum of its ISR.

@@ -1,13 +1,14 @@
 package cluster
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
-	"github.com/brokerd/brokerd/core/partition"
 	"github.com/brokerd/brokerd/core/sim/check"
 	"github.com/brokerd/brokerd/core/sim/world"
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
@@ -16,101 +17,6 @@ import (
 const clusterID model.ClusterID = "sim"
 
 const topicName = "orders" // of the producers
-
-// Options are the shape of one run.
-type Options struct {
-	Nodes, NodesMax int // at first, and with those that join
-	Partitions      int
-	Producers       int
-	Batches         int // for each producer
-	Pace            time.Duration
-	Flush           partition.FlushPolicy
-	Shards          int
-	InFlight        int
-	SnapshotAfter   int
-	SegmentBytes    int64
-	// SnapshotEntries are between two snapshots of the metadata.
-	SnapshotEntries int
-	Faulty          time.Duration
-	LagMax          time.Duration // of followers
-	RebalanceEvery  time.Duration // of leadership
-	Usual           time.Duration // the longest way of a message, without faults
-	StoreCall       time.Duration // likewise, the longest wait of a call before it reaches the store
-	Calm            time.Duration // the longest pause between two misfortunes
-	FaultOneIn      int           // operations of a store fail, while faults are on
-	// Log gets every event; nil: nobody.
-	Log func(string)
-}
-
-// OptionsOf draws the shape of a run from its seed.
-func OptionsOf(seed uint64) Options {
-	w := world.New(seed^0xc105, nil)
-	nodes := []int{1, 3, 3, 3, 3, 3, 3, 5}[w.Rand.IntN(8)]
-	batches, faulty := 20+w.Rand.IntN(60), w.Between(5*time.Second, 20*time.Second)
-	return Options{
-		Nodes:      nodes,
-		NodesMax:   []int{nodes, nodes, max(nodes+1, 3)}[w.Rand.IntN(3)],
-		Partitions: 1 + w.Rand.IntN(4),
-		Producers:  2 + w.Rand.IntN(4),
-		Batches:    batches,
-		// A producer's batches last for a part of the time of faults, or for all of it.
-		Pace:            time.Duration(1+w.Rand.IntN(5)) * faulty / time.Duration(batches),
-		Flush:           partition.FlushPolicy(w.Rand.IntN(2)),
-		Shards:          1 + w.Rand.IntN(2),
-		InFlight:        1 << w.Rand.IntN(6),
-		SnapshotAfter:   1 + w.Rand.IntN(30),
-		SnapshotEntries: 5 + w.Rand.IntN(60),
-		SegmentBytes:    int64(200 + w.Rand.IntN(3000)),
-		Faulty:          faulty,
-		LagMax:          among(w, 150*time.Millisecond, 500*time.Millisecond, 1500*time.Millisecond, 5*time.Second),
-		RebalanceEvery:  among(w, 400*time.Millisecond, 2*time.Second, time.Hour),
-		Usual:           among(w, time.Millisecond, time.Millisecond, 10*time.Millisecond, 50*time.Millisecond),
-		StoreCall:       among(w, 500*time.Microsecond, 500*time.Microsecond, 20*time.Millisecond),
-		Calm:            w.Between(100*time.Millisecond, 3*time.Second),
-		FaultOneIn:      20 + w.Rand.IntN(300),
-	}
-}
-
-func among(w *world.World, choice ...time.Duration) time.Duration {
-	return choice[w.Rand.IntN(len(choice))]
-}
-
-// Report is what happened in one run.
-type Report struct {
-	Seed        uint64
-	Acked       int // records, by acknowledgement
-	Reads       int // records
-	Retried     int
-	LostAnswers int
-	Elections   int
-	ISRChanges  int
-	Truncations int
-	Kills       int
-	PowerLosses int
-	Deaths      int // of stores alone
-	Pauses      int
-	Cuts        int
-	Slow        int // ways made slow or lossy
-	Stalls      int // of stores
-	Full        int // times that a disk filled
-	Failed      int // operations of stores
-	LostBatches int
-	Fences      int // of live brokers
-	Isolations  int // of leaders, with one follower
-	Leaves      int // of brokers in order
-	Wipes       int // of disks
-	AllAtOnce   int // times that all nodes went
-	Joins       int // of nodes
-	Topics      int
-	Changes     int // of settings
-	SaveDeaths  int // of nodes, in a save of the quorum's disk
-	Events      int // of the simulation
-	Trace       uint64
-	Violations  []string
-}
-
-// Crashes counts every end of a process.
-func (r Report) Crashes() int { return r.Kills + r.Deaths + r.PowerLosses + r.SaveDeaths }
 
 // cluster is one run.
 type cluster struct {
@@ -123,26 +29,32 @@ type cluster struct {
 	nodes   []*node
 	byPlace map[memnet.Node]*node
 	faulty  bool
+	round   int  // of faults
+	last    bool // it is the last
 	topic   model.TopicID
 
 	producers []*producer
 	highest   map[model.Partition]int64 // high watermarks that readers saw
 	topics    int
-	making    int    // topics that are being made
-	drawn     uint64 // directory IDs
-	events    int    // that have happened
+	more      []model.TopicRef // topics beside that of the producers
+	making    int              // topics that are being made
+	drawn     uint64           // directory IDs
+	events    int              // that have happened
+	before    int              // likewise, this round
 }
 
 // patience is how long after the last fault everything must serve.
 const patience = 2 * time.Minute
 
-// eventsMax is many times what happens in a run. Brokers that do without an end what brings
+// eventsMax is many times what happens in a round. Brokers that do without an end what brings
 // them nowhere come to it.
 const eventsMax = 1_000_000
 
 // Run runs one seed. The error is the simulator's own; what brokers did wrong is in the
-// report.
+// report. Raft draws from the one source of randomness of the process, which is the seed's
+// until Run returns: a process runs one seed at a time.
 func Run(seed uint64, opts Options) (Report, error) {
+	defer seedRaft(seed)()
 	report := &Report{Seed: seed}
 	w := world.New(seed, opts.Log)
 	c := &cluster{w: w, opts: opts, report: report, faulty: true, byPlace: make(map[memnet.Node]*node), highest: make(map[model.Partition]int64)}
@@ -152,15 +64,33 @@ func Run(seed uint64, opts Options) (Report, error) {
 	if err := c.begin(); err != nil {
 		return *report, err
 	}
-	end := w.Now().Add(opts.Faulty)
-	c.runUntil(func() bool { return !w.Now().Before(end) || len(c.check.Violations()) > 0 })
-	c.heal()
-	c.serve()
+	for begun := w.Now(); !c.last && len(c.check.Violations()) == 0; {
+		c.trouble(begun.Add(opts.Faulty))
+		c.heal()
+		c.serve()
+	}
 	if len(c.check.Violations()) == 0 {
 		c.finish()
 	}
 	c.fill()
 	return *report, nil
+}
+
+// trouble is one round of faults. The last one comes to the end.
+func (c *cluster) trouble(end time.Time) {
+	until := end
+	if r := c.opts.Round; r > 0 && c.w.Now().Add(r).Before(end) {
+		until = c.w.Now().Add(c.w.Between(r/2, r))
+	}
+	c.round++
+	c.before = c.events
+	c.faulty, c.last = true, until.Equal(end)
+	for _, n := range c.nodes {
+		n.faults.On = true
+	}
+	c.administer(c.round)
+	c.misfortunes(c.round)
+	c.runUntil(func() bool { return !c.w.Now().Before(until) || len(c.check.Violations()) > 0 })
 }
 
 func (c *cluster) begin() error {
@@ -178,9 +108,7 @@ func (c *cluster) begin() error {
 		return err
 	}
 	c.clients()
-	c.administer()
 	c.watch()
-	c.misfortunes()
 	return nil
 }
 
@@ -201,6 +129,15 @@ func (c *cluster) form() error {
 		return fmt.Errorf("%s after the start, there is no cluster: topic %v, %s", formMax, c.topic, why)
 	}
 	return nil
+}
+
+// seedRaft makes what Raft draws the seed's, until it is undone.
+func seedRaft(seed uint64) (undo func()) {
+	var s [32]byte
+	binary.LittleEndian.PutUint64(s[:], seed)
+	was := rand.Reader
+	rand.Reader = mathrand.NewChaCha8(s)
+	return func() { rand.Reader = was }
 }
 
 func (c *cluster) newDirectory() model.DirectoryID {
@@ -235,8 +172,8 @@ func (c *cluster) runUntil(stop func() bool) {
 		if c.w.Over() {
 			return
 		}
-		if c.events++; c.events > eventsMax {
-			c.check.Violate("more than %d events have happened: somebody does the same again and again", eventsMax)
+		if c.events++; c.events-c.before > eventsMax {
+			c.check.Violate("more than %d events have happened in a round: somebody does the same again and again", eventsMax)
 			return
 		}
 		c.w.Step()
@@ -246,13 +183,24 @@ func (c *cluster) runUntil(stop func() bool) {
 // serve runs until all is served, or patience ends.
 func (c *cluster) serve() {
 	limit := c.w.Now().Add(patience)
+	var look time.Time
 	c.runUntil(func() bool {
-		return len(c.check.Violations()) > 0 || !c.w.Now().Before(limit) || c.unserved() == ""
+		if len(c.check.Violations()) > 0 || !c.w.Now().Before(limit) {
+			return true
+		}
+		if c.w.Now().Before(look) {
+			return false
+		}
+		look = c.w.Now().Add(lookEvery)
+		return c.unserved() == ""
 	})
 	if why := c.unserved(); why != "" && len(c.check.Violations()) == 0 {
 		c.check.Violate("%s after the faults ended, %s", patience, why)
 	}
 }
+
+// lookEvery is between two looks at whether all is served.
+const lookEvery = 5 * time.Millisecond
 
 // published tells of a node's new image.
 func (c *cluster) published(n *node, img *image.Image) {
@@ -300,7 +248,7 @@ func (c *cluster) unserved() string {
 		return why
 	}
 	for _, p := range c.producers {
-		if !p.done() {
+		if len(p.window) > 0 || c.last && p.left > 0 {
 			return fmt.Sprintf("producer %d has %d batches to send and %d unanswered", p.id, p.left, len(p.window))
 		}
 	}
@@ -334,7 +282,7 @@ func (c *cluster) fill() {
 		r.Failed += n.faults.Failed
 	}
 	r.Elections, r.ISRChanges = c.check.Elections(), c.check.ISRChanges()
-	r.Events = c.events
+	r.Events, r.Rounds, r.Seconds = c.events, c.round, int(c.w.Now().Sub(world.Epoch).Seconds())
 	r.Violations, r.Trace = c.check.Violations(), c.w.Trace()
 }
 

@@ -126,6 +126,7 @@ func (n *node) startReplicas() error {
 		Incarnation: n.incarnation,
 		Streams:     n.links,
 		Controller:  alterer{n},
+		Purged:      n.purged,
 		Settings: func(img *image.Image, topic string) (replica.TopicSettings, error) {
 			s, err := resolve(img, topic)
 			s.Log.SegmentBytes = o.SegmentBytes

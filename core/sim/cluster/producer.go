@@ -90,13 +90,10 @@ func (c *cluster) clients() {
 // plainProducer: every so many-th producer is not idempotent.
 const plainProducer = 3
 
-// done: all was made and acknowledged.
-func (p *producer) done() bool { return p.left == 0 && len(p.window) == 0 }
-
 // fill sends new batches while the window has room.
 func (p *producer) fill() {
 	w := p.c.w
-	for p.conn.life != nil && len(p.window) < maxInFlight && p.left > 0 {
+	for (p.c.faulty || p.c.last) && p.conn.life != nil && len(p.window) < maxInFlight && p.left > 0 {
 		p.left--
 		b := p.make()
 		p.window = append(p.window, b)

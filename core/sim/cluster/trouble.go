@@ -14,13 +14,13 @@ import (
 
 // misfortunes brings one of the things that happen to nodes, stores and networks, again
 // and again while faults are on.
-func (c *cluster) misfortunes() {
+func (c *cluster) misfortunes(round int) {
 	c.w.After(c.w.Between(20*time.Millisecond, c.opts.Calm), func() {
-		if !c.faulty {
+		if !c.faulty || c.round != round {
 			return
 		}
 		c.happen()
-		c.misfortunes()
+		c.misfortunes(round)
 	})
 }
 
@@ -418,9 +418,17 @@ func (c *cluster) fillDisk(n *node) {
 	c.w.After(c.w.Between(100*time.Millisecond, 2*time.Second), func() { n.disk.SetFree(-1) })
 }
 
+// lastBatches are what a producer sends at most after the last fault.
+const lastBatches = 20
+
 // heal ends the faults: what is down comes up.
 func (c *cluster) heal() {
 	c.faulty = false
+	if c.last {
+		for _, p := range c.producers {
+			p.left = min(p.left, lastBatches)
+		}
+	}
 	c.w.Note("faults end")
 	for _, n := range c.nodes {
 		n.faults.On, n.faults.Stall = false, false

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"math"
+	"time"
+
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/core/sim/world"
+)
+
+// Options are the shape of one run.
+type Options struct {
+	Nodes, NodesMax int // at first, and with those that join
+	Partitions      int
+	Producers       int
+	Batches         int // for each producer
+	Pace            time.Duration
+	Flush           partition.FlushPolicy
+	Shards          int
+	InFlight        int
+	SnapshotAfter   int
+	SegmentBytes    int64
+	// SnapshotEntries are between two snapshots of the metadata.
+	SnapshotEntries int
+	// Faulty is how long faults go on, and Round after how much of it all must serve
+	// again before they do; zero: not before the end.
+	Faulty, Round  time.Duration
+	TopicsMax      int           // beside that of the producers, before one is removed again
+	LagMax         time.Duration // of followers
+	RebalanceEvery time.Duration // of leadership
+	Usual          time.Duration // the longest way of a message, without faults
+	StoreCall      time.Duration // likewise, the longest wait of a call before it reaches the store
+	Calm           time.Duration // the longest pause between two misfortunes
+	FaultOneIn     int           // operations of a store fail, while faults are on
+	// Log gets every event; nil: nobody.
+	Log func(string)
+}
+
+// OptionsOf draws the shape of a run from its seed.
+func OptionsOf(seed uint64) Options {
+	w := world.New(seed^0xc105, nil)
+	nodes := []int{1, 3, 3, 3, 3, 3, 3, 5}[w.Rand.IntN(8)]
+	batches, faulty := 20+w.Rand.IntN(60), w.Between(5*time.Second, 20*time.Second)
+	return Options{
+		Nodes:      nodes,
+		NodesMax:   []int{nodes, nodes, max(nodes+1, 3)}[w.Rand.IntN(3)],
+		Partitions: 1 + w.Rand.IntN(4),
+		Producers:  2 + w.Rand.IntN(4),
+		Batches:    batches,
+		// A producer's batches last for a part of the time of faults, or for all of it.
+		Pace:            time.Duration(1+w.Rand.IntN(5)) * faulty / time.Duration(batches),
+		Flush:           partition.FlushPolicy(w.Rand.IntN(2)),
+		Shards:          1 + w.Rand.IntN(2),
+		InFlight:        1 << w.Rand.IntN(6),
+		SnapshotAfter:   1 + w.Rand.IntN(30),
+		SnapshotEntries: 5 + w.Rand.IntN(60),
+		SegmentBytes:    int64(200 + w.Rand.IntN(3000)),
+		Faulty:          faulty,
+		TopicsMax:       2 + w.Rand.IntN(6),
+		LagMax:          among(w, 150*time.Millisecond, 500*time.Millisecond, 1500*time.Millisecond, 5*time.Second),
+		RebalanceEvery:  among(w, 400*time.Millisecond, 2*time.Second, time.Hour),
+		Usual:           among(w, time.Millisecond, time.Millisecond, 10*time.Millisecond, 50*time.Millisecond),
+		StoreCall:       among(w, 500*time.Microsecond, 500*time.Microsecond, 20*time.Millisecond),
+		Calm:            w.Between(100*time.Millisecond, 3*time.Second),
+		FaultOneIn:      20 + w.Rand.IntN(300),
+	}
+}
+
+// LongOptionsOf draws the shape of a run that lasts so long, in rounds, on a cluster that
+// has followers or will have.
+func LongOptionsOf(seed uint64, length time.Duration) Options {
+	o := OptionsOf(seed)
+	w := world.New(seed^0x10a6, nil)
+	if o.Nodes < 3 {
+		o.NodesMax = 3
+	}
+	o.Faulty, o.Round = length, w.Between(10*time.Second, 90*time.Second)
+	o.Pace = w.Between(100*time.Millisecond, 2*time.Second)
+	o.Batches = math.MaxInt // until the end
+	return o
+}
+
+func among(w *world.World, choice ...time.Duration) time.Duration {
+	return choice[w.Rand.IntN(len(choice))]
+}
