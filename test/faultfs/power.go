@@ -1,0 +1,68 @@
+package faultfs
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Lost is what a loss of power took.
+type Lost struct {
+	Names, Files int   // changes of names, and files of whose bytes something had not been synced
+	Bytes        int64 // of files that were there and had not been synced
+}
+
+// LosePower forgets of what was not synced what chance does not keep. It is for a disk that is
+// not mounted.
+func (d *Disk) LosePower(rng *rand.Rand) (Lost, error) {
+	d.power.Lock()
+	defer d.power.Unlock()
+	var lost Lost
+	alive := map[uint64]*node{}
+	if err := d.root.losePower(rng, alive, &lost); err != nil {
+		return lost, err
+	}
+	for id, n := range d.nodes {
+		if alive[id] == nil && n.content != nil {
+			n.holders, n.named = 1, nil
+			d.release(n)
+		}
+	}
+	d.nodes = alive
+	used := int64(0)
+	for _, n := range alive {
+		if n.content != nil {
+			used += n.content.bytes
+		}
+	}
+	d.used.Store(used)
+	d.room.Store(0)
+	return lost, nil
+}
+
+// losePower does so to a node and what is below it, and counts who holds each anew.
+func (n *node) losePower(rng *rand.Rand, alive map[uint64]*node, lost *Lost) error {
+	alive[n.id] = n
+	n.holders, n.live, n.opened = 0, 0, 0
+	if n.content != nil {
+		if len(n.content.before) > 0 || n.content.bytes != n.content.durable {
+			lost.Files++
+			lost.Bytes += max(0, n.content.bytes-n.content.durable)
+		}
+		return n.content.losePower(rng)
+	}
+	kept := n.named[:rng.IntN(len(n.named)+1)]
+	lost.Names += len(n.named) - len(kept)
+	for _, c := range kept {
+		c.apply(n.kept)
+	}
+	n.names, n.named = maps.Clone(n.kept), nil
+	for _, name := range slices.Sorted(maps.Keys(n.names)) {
+		child := n.names[name]
+		if err := child.losePower(rng, alive, lost); err != nil {
+			return err
+		}
+		child.parent, child.name, child.holders, child.live = n, name, 2, 1
+	}
+	return nil
+}
