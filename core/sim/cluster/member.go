@@ -18,6 +18,9 @@ type member struct {
 	machine *lifecycle.Machine
 	inbox   []lifecycle.Input
 	out     lifecycle.Effects
+	// altering, if there is one, is told of what the broker, as a leader, wants to be in sync,
+	// and hands on the answers.
+	altering func(changes []model.ISRChange, done func([]model.ISRResult, error)) func([]model.ISRResult, error)
 }
 
 var _ world.Loop = (*member)(nil)
@@ -130,6 +133,9 @@ func (a alterer) AlterISR(changes []model.ISRChange, done func([]model.ISRResult
 	if !ok {
 		done(nil, model.ErrNotController)
 		return
+	}
+	if n.member.altering != nil {
+		done = n.member.altering(changes, done)
 	}
 	n.command(controller.AlterISR{Broker: n.id, BrokerEpoch: epoch, Changes: changes}, func(a controller.Answer) {
 		done(a.ISR, a.Err)
