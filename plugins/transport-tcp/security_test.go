@@ -162,6 +162,9 @@ func TestAuthority(t *testing.T) {
 	if leaf(a).Equal(first) {
 		t.Error("a certificate is not issued again")
 	}
+	if strings.Contains(a.issued.String(), "m=") {
+		t.Errorf("the age of a certificate follows a clock that stands while the machine sleeps: %v", a.issued)
+	}
 }
 
 // TestRenewal: files that were changed are used, and files that cannot be used are not.
