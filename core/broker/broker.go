@@ -16,6 +16,7 @@ import (
 	"github.com/brokerd/brokerd/core/config"
 	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/quorum"
@@ -60,6 +61,10 @@ type Deps struct {
 	Inside map[string]storage.Provider
 	// Transports are likewise transports, by the name of the plugin that they stand in for.
 	Transports map[string]transport.Provider
+	// Clock is what all parts tell the time by, but for those that only measure how long
+	// something took; nil: loop.System. Its wall clock may be set while the broker runs: no
+	// lease, lag or timeout follows it. Plugins have their own.
+	Clock loop.Clock
 }
 
 // Broker is one broker. New makes it, Run runs it once; the other methods may be
@@ -109,6 +114,9 @@ func New(cfg config.Loaded, deps Deps) (*Broker, error) {
 	if err != nil {
 		hostname = "localhost"
 	}
+	if deps.Clock == nil {
+		deps.Clock = loop.System{}
+	}
 	b := &Broker{
 		cfg: cfg, deps: deps, log: deps.Logger, hostname: hostname,
 		metrics: telemetry.NewMetrics(), parts: newStages(deps.Logger), ready: make(chan struct{}),
@@ -116,7 +124,7 @@ func New(cfg config.Loaded, deps Deps) (*Broker, error) {
 	}
 	b.metrics.Stores(b.paths)
 	b.plugins = newPlugins(b.log, b.metrics.Plugins())
-	b.troubles = newTroubles(b.metrics.Replica(), b.log, time.Now)
+	b.troubles = newTroubles(b.metrics.Replica(), b.log, deps.Clock.Now)
 	b.now.Store(&assembly{waiting: "the broker has not begun to start"})
 	return b, nil
 }
@@ -335,7 +343,7 @@ func unbind(ctx context.Context, front *server.Server) error {
 func (b *Broker) openQuorum(first *founding, peers *latePeers) (*quorum.Node, error) {
 	cfg := b.quorumConfig()
 	cfg.ClusterID, cfg.Verdict = first.cluster, first.verdict
-	deps := quorum.Deps{Logger: b.log}
+	deps := quorum.Deps{Logger: b.log, Clock: b.deps.Clock}
 	if b.cfg.Transport.Used() {
 		deps.Peers = peers
 	}

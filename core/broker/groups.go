@@ -30,7 +30,7 @@ func (b *Broker) newCoordinator(node *quorum.Node, manager *replica.Manager, inc
 	cfg.Static = b.cfg.TopicDefaults()
 	b.metrics.Coordinator().Begin(coordinator.ReasonCreation, coordinator.ReasonWaiting, coordinator.ReasonLeader)
 	c, err := coordinator.New(cfg, coordinator.Deps{
-		Log: manager, Controller: node, Logger: b.log, Events: b.metrics.Coordinator(), Incarnation: incarnation,
+		Log: manager, Controller: node, Clock: b.deps.Clock, Logger: b.log, Events: b.metrics.Coordinator(), Incarnation: incarnation,
 		Memory: group.Memory{
 			Kept:   memory.NewTally(b.cfg.Memory / memoryParts * memoryGroups),
 			Writes: memory.NewTally(b.cfg.Memory / memoryParts * memoryGroupWrites),

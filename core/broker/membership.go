@@ -266,7 +266,7 @@ func (b *Broker) newMembership(node *quorum.Node, manager *replica.Manager, r co
 	cfg := lifecycle.Defaults()
 	cfg.Incarnation = r.Incarnation
 	cfg.Every = b.cfg.Cluster.HeartbeatEvery
-	m, err := newMembership(cfg, r, node, loop.System{}, b.log)
+	m, err := newMembership(cfg, r, node, b.deps.Clock, b.log)
 	if err != nil {
 		return nil, fmt.Errorf("make the broker's membership: %w", err)
 	}

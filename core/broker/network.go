@@ -10,7 +10,6 @@ import (
 
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/image"
-	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/peer"
@@ -98,7 +97,7 @@ func (b *Broker) openNetwork(ctx context.Context, id transport.Identity, watch f
 	cfg := peer.Defaults()
 	cfg.Identity, cfg.Proof = id, t.Capabilities().Proof
 	links, err := peer.NewLinks(cfg, peer.Deps{
-		Transport: t, Clock: loop.System{}, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Logger: b.log, Watch: watch,
+		Transport: t, Clock: b.deps.Clock, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Logger: b.log, Watch: watch,
 		Memory: memory.New(transport.MessageBytesMax), // for one snapshot of the metadata, if it has to be
 	})
 	if err != nil {

@@ -154,7 +154,7 @@ func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(mo
 	settings.ProducerExpiry = b.cfg.Replicas.ProducerExpiration
 	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
 	deps := replica.Deps{
-		Logger: b.log, Events: b.troubles, Settings: replica.SettingsOf(cfg.NodeID, settings),
+		Logger: b.log, Clock: b.deps.Clock, Events: b.troubles, Settings: replica.SettingsOf(cfg.NodeID, settings),
 		Incarnation: incarnation, Purged: purged, Buffers: b.buffers,
 	}
 	if others != nil {
@@ -194,7 +194,7 @@ func (b *Broker) newServer(node *quorum.Node, manager *replica.Manager, groups *
 	}
 	handler := api.New(edge, api.Deps{
 		Partitions: manager, Controller: b.commands(node), Metadata: node, Operations: node, Quorum: node, Groups: groups, Authorizer: security.AllowAll{},
-		Events: b.metrics.API(), Logger: b.log, Now: time.Now,
+		Events: b.metrics.API(), Logger: b.log, Now: b.deps.Clock.Now,
 	})
 	cfg := server.DefaultConfig()
 	cfg.Buffers = b.buffers

@@ -22,8 +22,12 @@ const spareBytes = 4 << 30
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // Provider makes stores on local files. It may be used from many goroutines.
-func Provider() storage.Provider {
-	return &provider{fs: vfs.OS{}, now: time.Now}
+func Provider() storage.Provider { return ProviderAt(time.Now) }
+
+// ProviderAt makes stores that tell the time by now, which may be called concurrently. Its
+// times are to carry a monotonic reading.
+func ProviderAt(now func() time.Time) storage.Provider {
+	return &provider{fs: vfs.OS{}, now: now}
 }
 
 type provider struct {

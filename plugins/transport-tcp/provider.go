@@ -11,9 +11,13 @@ import (
 
 // Provider makes transports over TCP, and the networks below them. It may be used from many
 // goroutines.
-func Provider() streams.Provider { return provider{} }
+func Provider() streams.Provider { return ProviderAt(time.Now) }
 
-type provider struct{}
+// ProviderAt makes transports whose certificates begin and end by now, which may be called
+// concurrently.
+func ProviderAt(now func() time.Time) streams.Provider { return provider{now} }
+
+type provider struct{ now func() time.Time }
 
 // Info implements transport.Provider.
 func (provider) Info() transport.Info {
@@ -37,7 +41,7 @@ func (p provider) Open(ctx context.Context, cfg transport.Config) (transport.Tra
 }
 
 // OpenNetwork implements streams.Provider.
-func (provider) OpenNetwork(ctx context.Context, cfg transport.Config) (streams.Network, error) {
+func (p provider) OpenNetwork(ctx context.Context, cfg transport.Config) (streams.Network, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -55,7 +59,7 @@ func (provider) OpenNetwork(ctx context.Context, cfg transport.Config) (streams.
 	switch s.Security {
 	case securitySecret:
 		n.proof = transport.ProofMember
-		n.source, err = newAuthority(s.Secret, cfg.Identity.NodeID, time.Now)
+		n.source, err = newAuthority(s.Secret, cfg.Identity.NodeID, p.now)
 	case securityTLS:
 		n.proof = transport.ProofMember
 		if s.RequireNodeNames {
