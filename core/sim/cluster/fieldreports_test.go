@@ -110,9 +110,9 @@ func TestFR25AnEarlierLifeIsNotInSync(t *testing.T) {
 	s.losesPower(follower, 1)
 	s.command(controller.FenceBroker{ID: follower.id, Epoch: earlier.Epoch})
 	s.restarted(follower)
-	s.until("another registration", func() bool {
+	s.until("another life that may be in sync", func() bool {
 		b, _ := s.check.Newest().Broker(follower.id)
-		return b.Incarnation == follower.incarnation
+		return b.Incarnation == follower.incarnation && !b.Fenced
 	})
 	if p := s.now(); len(*answers) > 0 || p.Leader != leader.id || len(p.ISR) != 1 || (*asked)[0].ISR[1].Epoch != earlier.Epoch || !controls.quorum.Leading() {
 		t.Fatalf("asked for %v, %d answers, leader %d, ISR %v, the first node leads the quorum %v: this is another story",
