@@ -251,7 +251,7 @@ func brokenOrder() []broken {
 				return eof(l.Link.Send(ctx, parts...))
 			}}
 		}},
-		{name: "what follows an empty message is spoilt", caughtBy: "histories", says: "transporttest.step{Op:\"send\"", fault: sending(func(l *brokenLink, m []byte) [][]byte {
+		{name: "what follows an empty message is spoilt", caughtBy: "histories", says: "transporttest.step{Op:\"send", fault: sending(func(l *brokenLink, m []byte) [][]byte {
 			before := l.take()
 			l.keep(m)
 			if len(before) > 0 && len(before[0]) == 0 && len(m) > 0 {

@@ -3,12 +3,7 @@ package transporttest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"sync"
-	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/brokerd/brokerd/sdk/transport"
 )
@@ -44,19 +39,32 @@ const (
 	historyTaken = 48 << 10 // of messages under way on a link whose receiver comes later
 )
 
-// stepOf draws a step.
-func stepOf() *rapid.Generator[step] {
-	return rapid.Custom(func(t *rapid.T) step {
-		return step{
-			Op: rapid.SampledFrom([]string{
-				opSend, opSend, opSend, opReceive, opReceive, opReceive, opTransfer, opDial, opCancel, opClose, opNoRoom,
-			}).Draw(t, "op"),
-			Link: rapid.IntRange(0, historyLinks-1).Draw(t, "link"),
-			Way:  rapid.IntRange(0, 1).Draw(t, "way"),
-			Size: rapid.OneOf(rapid.IntRange(0, 64), rapid.IntRange(0, 40_000), rapid.SampledFrom([]int{1 << 16, 1 << 20, 1<<20 + 1, 3_000_000})).Draw(t, "size"),
-			Cut:  rapid.IntRange(0, 100).Draw(t, "cut"),
-		}
-	})
+// historyCount is how many histories there are; the first are short, so that what fails
+// at once does so in few steps.
+const (
+	historyCount = 100
+	historySteps = 30 // of the longest
+)
+
+var historyOps = []string{
+	opSend, opSend, opSend, opReceive, opReceive, opReceive, opTransfer, opDial, opCancel, opClose, opNoRoom,
+}
+
+// step draws a step.
+func (e *env) step() step {
+	var size int
+	switch e.rng.IntN(5) { // one in five is empty
+	case 0, 1:
+		size = e.rng.IntN(65)
+	case 2:
+		size = e.rng.IntN(40_001)
+	case 3:
+		size = []int{1 << 16, 1 << 20, 1<<20 + 1, 3_000_000}[e.rng.IntN(4)]
+	}
+	return step{
+		Op: historyOps[e.rng.IntN(len(historyOps))], Link: e.rng.IntN(historyLinks), Way: e.rng.IntN(2),
+		Size: size, Cut: e.rng.IntN(101),
+	}
 }
 
 // sent is a message under way.
@@ -79,43 +87,25 @@ type history struct {
 	tag   uint64
 }
 
-// outsideTests makes ready, where the kit runs outside go test, what package rapid needs of
-// package testing. A history that fails is told there, and not kept in a file.
-var outsideTests = sync.OnceValue(func() error {
-	if testing.Testing() {
-		return nil
-	}
-	testing.Init()
-	if !flag.Parsed() {
-		if err := flag.CommandLine.Parse(nil); err != nil {
-			return err
-		}
-	}
-	return flag.Set("rapid.nofailfile", "true")
-})
-
 func histories(e *env) {
-	if err := outsideTests(); err != nil {
-		panic(lacking("histories cannot be drawn here: " + err.Error()))
-	}
 	a, b := e.node(1), e.node(2)
-	record := &recorder{e: e}
-	status, why := caught(func() {
-		rapid.Check(record, func(t *rapid.T) {
-			steps := rapid.SliceOfN(stepOf(), 1, 30).Draw(t, "steps")
-			h := &history{e: e, a: a, b: b}
-			status, message := caught(func() { h.run(steps) })
-			for _, l := range h.links { // also after a failure, when others follow
-				_ = l.dialled.Close()
-				_ = l.accepted.Close()
-			}
-			if status != Passed {
-				t.Fatalf("%s", message)
-			}
-		})
-	})
-	if status != Passed || record.failed {
-		e.failf(saidBeginning, "%s%s", record.text(), why)
+	for n := range historyCount {
+		steps := make([]step, 1+n*historySteps/historyCount)
+		for i := range steps {
+			steps[i] = e.step()
+		}
+		h := &history{e: e, a: a, b: b}
+		status, message := caught(func() { h.run(steps) })
+		for _, l := range h.links {
+			_ = l.dialled.Close()
+			_ = l.accepted.Close()
+		}
+		switch status {
+		case Failed:
+			panic(failure(fmt.Sprintf("%s\nThis came of one link that was made, and then: %#v", message, steps)))
+		case NotApplicable:
+			panic(lacking(message))
+		}
 	}
 }
 
@@ -235,42 +225,3 @@ func (h *history) ended(i int) {
 	h.e.findsEnd(l.dialled, "a link that has ended")
 	h.e.findsEnd(l.accepted, "a link that has ended")
 }
-
-// recorder is the test that rapid sees.
-type recorder struct {
-	e      *env
-	lines  []string
-	failed bool
-}
-
-var _ rapid.TB = (*recorder)(nil)
-
-// text is what rapid has said.
-func (r *recorder) text() string {
-	var all string
-	for _, line := range r.lines {
-		all += line + "\n"
-	}
-	return all
-}
-
-func (r *recorder) Helper()      {}
-func (r *recorder) Name() string { return "transporttest-histories" }
-
-func (r *recorder) Log(args ...any) { r.lines = append(r.lines, fmt.Sprint(args...)) }
-func (r *recorder) Logf(format string, args ...any) {
-	r.lines = append(r.lines, fmt.Sprintf(format, args...))
-}
-
-func (r *recorder) Skip(args ...any)                 { r.Log(args...); r.SkipNow() }
-func (r *recorder) Skipf(format string, args ...any) { r.Logf(format, args...); r.SkipNow() }
-func (r *recorder) SkipNow()                         { panic(lacking(r.text())) }
-
-func (r *recorder) Error(args ...any)                 { r.Log(args...); r.Fail() }
-func (r *recorder) Errorf(format string, args ...any) { r.Logf(format, args...); r.Fail() }
-func (r *recorder) Fatal(args ...any)                 { r.Error(args...); r.FailNow() }
-func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); r.FailNow() }
-
-func (r *recorder) Fail()        { r.failed = true }
-func (r *recorder) FailNow()     { r.failed = true; panic(failure("")) }
-func (r *recorder) Failed() bool { return r.failed }

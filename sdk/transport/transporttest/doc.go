@@ -36,9 +36,6 @@
 // contract gives a time, the best of a few attempts has to keep it, since the machine may
 // be busy; where it says "soon", Options.Patience is how long the kit waits.
 //
-// The case "histories" draws histories with pgregory.net/rapid, whose flags
-// (-rapid.checks, -rapid.seed) say how many, and which.
-//
 // Check runs the same cases without go test.
 //
 // # What the package promises

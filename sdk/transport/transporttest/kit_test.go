@@ -2,8 +2,6 @@ package transporttest_test
 
 import (
 	"context"
-	"flag"
-	"os"
 	"slices"
 	"testing"
 
@@ -11,15 +9,6 @@ import (
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 	"github.com/brokerd/brokerd/sdk/transport/transporttest"
 )
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	// Broken transports fail on purpose; that is not to be kept.
-	if err := flag.Set("rapid.nofailfile", "true"); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
 
 // memory is the memory network, whose nodes have a secret. Half of its messages come in pieces,
 // so that a Receive may be given up in the middle of them.

@@ -24,7 +24,7 @@ type Case struct {
 
 // Options steer a run. The zero value runs everything with seed 1.
 type Options struct {
-	// Seed decides what is random, but for the case "histories". Zero means 1.
+	// Seed decides what is random. Zero means 1.
 	Seed uint64
 	// Filter chooses cases by name; nil runs all.
 	Filter func(name string) bool
