@@ -31,6 +31,7 @@ const (
 type goSuite struct {
 	module, version string
 	packages        []string // as go list takes them
+	tags            string   // of the build
 	tests           string   // a regular expression of the tests that run; empty: all
 	split           []string // tests whose subtests are counted one by one
 	stall           time.Duration
@@ -119,7 +120,7 @@ type goPackage struct {
 // list finds the packages that have tests.
 func (g goSuite) list(ctx context.Context, src string) ([]goPackage, error) {
 	format := "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"
-	out, err := command(ctx, src, nil, "go", append([]string{"list", "-mod=mod", "-f", format}, g.packages...)...)
+	out, err := command(ctx, src, nil, "go", append([]string{"list", "-mod=mod", "-tags", g.tags, "-f", format}, g.packages...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list the packages of %s: %w", g.module, err)
 	}
@@ -154,7 +155,7 @@ type packageRun struct {
 }
 
 func (r packageRun) all(ctx context.Context) (results, error) {
-	if out, err := command(ctx, r.pkg.dir, r.env, "go", "test", "-mod=mod", "-c", "-o", r.pkg.binary, "."); err != nil {
+	if out, err := command(ctx, r.pkg.dir, r.env, "go", "test", "-mod=mod", "-tags", r.tags, "-c", "-o", r.pkg.binary, "."); err != nil {
 		return nil, fmt.Errorf("compile %s: %w\n%s", r.pkg.path, err, out)
 	}
 	names, err := r.names(ctx)

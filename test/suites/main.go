@@ -45,6 +45,13 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "docker" {
+		if err := dockerCall(context.Background(), os.Args[2], os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.StringVar(&o.only, "run", "", "run only tests that match this regular expression")
 	flag.StringVar(&o.against, "against", "", "run against the brokers at these HOST:PORT, separated by commas, and start none")

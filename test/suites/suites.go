@@ -40,6 +40,7 @@ func suites() []suite {
 		// that no ordinary limit lets in.
 		{"kafka-go", "localhost", 3, false, []string{"message.max.bytes=200000000", "socket.request.max.bytes=250000000", "memory=2GiB"}, 30 * time.Minute, kafkaGo()},
 		{"confluent-kafka-go", "127.0.0.1", 3, false, []string{"num.partitions=4", "broker.rack=RACK{n}"}, 30 * time.Minute, confluent()},
+		{"sarama", "127.0.0.1", 5, true, saramaSettings(), 30 * time.Minute, saramaSuite()},
 		// -Q: quick; -E: no test that disturbs its own sockets.
 		{"librdkafka", "127.0.0.1", 3, false, librdkafkaSettings(), 40 * time.Minute, librdkafka{flags: []string{"-Q", "-E"}}},
 		{"librdkafka-more", "127.0.0.1", 3, false, librdkafkaSettings(), 40 * time.Minute, librdkafkaMore()},
