@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
@@ -155,5 +156,27 @@ func TestFR26LastReplicaLosesPower(t *testing.T) {
 	s.restarted(next)
 	s.until("the next one to lead", func() bool { return s.leads(next) })
 	s.restarted(first)
+	s.settled(valueX, valueY)
+}
+
+// FR-25: a broker has been told to end, and takes long to, since another one has not heard of
+// it. It copies its leader's log all the while. It is out of the ISR, and stays so.
+// (KAFKA-14140, KIP-841)
+func TestFR25OneThatShutsDownIsNotInSync(t *testing.T) {
+	s := newStory(t, 1, 4, 5)
+	controls, other, leader, follower := s.node(1), s.node(2), s.node(4), s.node(5)
+	s.taken(s.produce(leader, model.AcksAll, valueX))
+	s.wrong(other, controls, memnet.Faults{Hold: true})
+	follower.member.put(&lifecycle.Leave{})
+	s.until("an ISR of one", func() bool { return len(s.now().ISR) == 1 })
+	s.taken(s.produce(leader, model.AcksAll, valueY))
+	s.until("a copy", func() bool { return s.end(follower) == 2 })
+	s.throughout(500*time.Millisecond, "an ISR of one", func() bool { return len(s.now().ISR) == 1 })
+	if b, _ := s.check.Newest().Broker(follower.id); b.Fenced || !b.ShuttingDown || !follower.up() {
+		t.Fatalf("fenced %v, shutting down %v, up %v: this is another story", b.Fenced, b.ShuttingDown, follower.up())
+	}
+	s.mended(other, controls)
+	s.until("the end of the follower", func() bool { return !follower.up() })
+	s.restarted(follower)
 	s.settled(valueX, valueY)
 }
