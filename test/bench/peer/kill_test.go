@@ -26,8 +26,13 @@ func TestKillEndsAll(t *testing.T) {
 			t.Fatalf("%v run: %v", pids, err)
 		}
 	}
-	if use, err := s.Usage(); err != nil || use.RSS == 0 {
-		t.Errorf("%+v, %v", use, err)
+	all, err := s.Usage()
+	if err != nil || all.RSS == 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	s.starter = true
+	if use, err := s.Usage(); err != nil || use.RSS == 0 || use.RSS >= all.RSS {
+		t.Errorf("without the process that starts brokers: %+v, %v; with it %+v", use, err, all)
 	}
 	s.Kill()
 	if anyLives(pids) || s.Running() {

@@ -31,6 +31,7 @@ type Server struct {
 	Env   []string // name=value, over this process's own
 	// Profiles is the folder that BuildProfiled was told, if the program is from there.
 	Profiles string
+	starter  bool       // what is started is no broker, and starts them
 	argvs    [][]string // of the processes that are started; what they start belongs to it
 	dir      string
 	running  []*running
@@ -76,7 +77,7 @@ func BrokerdCluster(program, dir string, brokers int, args ...string) (*Server, 
 	s := newServer("brokerd", dir, ports)
 	argv := []string{program, "dev", "--data", s.Data(), "--port", strconv.Itoa(ports[0])}
 	if brokers > 1 {
-		argv = append(argv, "--brokers", strconv.Itoa(brokers))
+		argv, s.starter = append(argv, "--brokers", strconv.Itoa(brokers)), true
 	}
 	s.argvs = [][]string{append(argv, args...)}
 	return s, nil

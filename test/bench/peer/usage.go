@@ -19,7 +19,8 @@ type Usage struct {
 	CPU time.Duration
 }
 
-// Usage reads /proc. What children shared with each other counts for each of them.
+// Usage reads /proc. What children shared with each other counts for each of them. The memory
+// of the process that only starts several brokers is not a broker's, and does not count.
 func (s *Server) Usage() (Usage, error) {
 	if !s.Running() {
 		return Usage{}, errors.New("it does not run")
@@ -31,6 +32,9 @@ func (s *Server) Usage() (Usage, error) {
 	var sum Usage
 	for pid := range all.trees(s.roots()...) {
 		sum.RSS, sum.CPU = sum.RSS+all[pid].RSS, sum.CPU+all[pid].CPU
+	}
+	if s.starter {
+		sum.RSS -= all[s.roots()[0]].RSS
 	}
 	return sum, nil
 }

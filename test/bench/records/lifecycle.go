@@ -185,7 +185,7 @@ func (s *side) settle(ctx context.Context) error {
 func memoryRow(o options) row {
 	title, n := "memory of all processes, after one record", partitions
 	if o.brokers > 1 {
-		title, n = "memory of all processes for each broker, with 1,000 partitions, after a record in each", manyPartitions
+		title, n = "memory of each broker and its plugins, with 1,000 partitions, after a record in each", manyPartitions
 	}
 	return row{
 		name: "memory", title: title + ", and under full batches, 1,000 producers and consumers", durability: pageCache,
