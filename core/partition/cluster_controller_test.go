@@ -27,6 +27,8 @@ type controller struct {
 	epochs  []model.BrokerEpoch
 	fenced  []bool
 	drawn   model.BrokerEpoch
+	// alone: its leader has asked to be the only one in sync, and is.
+	alone bool
 }
 
 // clusterLease is for how long a broker may be silent.
@@ -105,6 +107,32 @@ func (k *controller) elect() {
 	}
 }
 
+// take has a follower removed from the assignment, and given back a little later.
+func (k *controller) take(h *host) {
+	at := slices.Index(k.replicas, h.id)
+	// What a leader that has lost its power may have had in no other memory is not deleted.
+	if at < 0 || h.id == k.leader || len(k.replicas) < 3 || k.leader == model.NoNode || !k.c.hosts[k.leader-1].registered {
+		return
+	}
+	k.replicas = slices.Delete(slices.Clone(k.replicas), at, at+1)
+	if at := slices.Index(k.isr, h.id); at >= 0 {
+		if len(k.isr) == 1 {
+			k.replicas = append(k.replicas, h.id)
+			return
+		}
+		k.isr = slices.Delete(slices.Clone(k.isr), at, at+1)
+	}
+	k.commit()
+	k.c.after(k.c.between(0, 60), func() { k.give(h) })
+}
+
+func (k *controller) give(h *host) {
+	if !slices.Contains(k.replicas, h.id) {
+		k.replicas = append(slices.Clone(k.replicas), h.id)
+		k.commit()
+	}
+}
+
 // move makes another one of the ISR the leader.
 func (k *controller) move() {
 	to := k.isr[k.c.rng.IntN(len(k.isr))]
@@ -116,6 +144,7 @@ func (k *controller) move() {
 }
 
 func (k *controller) commit() {
+	k.alone = k.alone && len(k.isr) == 1
 	k.partitionEpoch++
 	k.version++
 	if k.c.trace != nil {
@@ -156,6 +185,10 @@ func (k *controller) ask(h *host, q AlterISR) {
 			h.step(&in)
 		}
 	}
+	if len(q.ISR) == 1 && h.faulty(0.7) {
+		// Its question is on its way, or has been granted.
+		k.c.after(k.c.between(0, 10), func() { k.c.kill(h, true) })
+	}
 	h.in(80*time.Millisecond, func() { answer(Altered{Outcome: OutcomeUnknown, Err: errors.New("no answer")}) })
 	if h.cutUntil.After(k.c.now) || h.faulty(0.05) {
 		return
@@ -185,6 +218,9 @@ func (k *controller) alter(h *host, epoch model.BrokerEpoch, q *AlterISR) Altere
 	for _, member := range q.ISR {
 		at := member.Node - 1
 		known := member.Epoch == k.epochs[at] || member.Epoch == model.NoBrokerEpoch && slices.Contains(k.isr, member.Node)
+		if !slices.Contains(k.replicas, member.Node) {
+			k.c.fail("broker %d asks for broker %d, which is not one of the replicas %v", h.id, member.Node, k.replicas)
+		}
 		if k.fenced[at] || !known {
 			return Altered{Outcome: OutcomeIneligible, Err: errors.New("not now")}
 		}
@@ -204,6 +240,7 @@ func (k *controller) alter(h *host, epoch model.BrokerEpoch, q *AlterISR) Altere
 	case len(isr) < len(k.isr):
 		k.c.stats.shrunk++
 	}
+	k.alone = k.alone || len(isr) == 1 && len(k.isr) > 1
 	k.isr = isr
 	k.commit()
 	return Altered{Outcome: OutcomeDone, NewPartitionEpoch: k.partitionEpoch, ISR: isr}
@@ -284,7 +321,7 @@ func (c *cluster) target() *host {
 	if id == model.NoNode || c.chance(0.15) {
 		id = model.NodeID(1 + c.rng.IntN(len(c.hosts)))
 	}
-	if h := c.hosts[id-1]; h.alive && !h.pausedUntil.After(c.now) {
+	if h := c.hosts[id-1]; h.alive && !h.absent && !h.pausedUntil.After(c.now) {
 		return h
 	}
 	return nil
@@ -348,8 +385,10 @@ func (c *cluster) trouble() {
 		c.after(c.between(0, 400), func() { c.mend(h, peer) })
 	case n < 57:
 		c.cut(h, c.between(20, 400))
-	case n < 75:
+	case n < 70:
 		c.ctl.move()
+	case n < 75:
+		c.ctl.take(h)
 	case n < 83:
 		if !h.pausedUntil.After(c.now) {
 			h.pausedUntil = c.now.Add(c.between(10, 300))
@@ -378,7 +417,9 @@ func (c *cluster) trouble() {
 // durable is below what everybody has on disk, and below most.
 func (c *cluster) durable(most int64) int64 {
 	for _, h := range c.hosts {
-		most = min(most, h.durable)
+		if slices.Contains(c.ctl.replicas, h.id) {
+			most = min(most, h.durable)
+		}
 	}
 	return most
 }
@@ -406,6 +447,10 @@ func (c *cluster) kill(h *host, power bool) {
 
 func (c *cluster) mayLosePower(h *host) bool {
 	if c.settings.Flush == FlushAlways || h.durable >= h.leo() {
+		return true
+	}
+	// One that has asked to be alone had all on disk that was committed.
+	if c.ctl.alone && h.id == c.ctl.leader {
 		return true
 	}
 	// One that knows that it is alone flushes before it commits more.
@@ -454,6 +499,7 @@ func (c *cluster) heal() {
 		}
 	}
 	for i, h := range c.hosts {
+		c.ctl.give(h)
 		for _, peer := range c.hosts[:i] {
 			c.mend(h, peer)
 		}

@@ -22,6 +22,7 @@ type host struct {
 	alive       bool
 	diedAt      time.Time
 	registered  bool
+	absent      bool // the replica is not one of this broker
 	brokerEpoch model.BrokerEpoch
 	pausedUntil time.Time
 	cutUntil    time.Time // from the controller
@@ -38,6 +39,7 @@ type host struct {
 	// told is the committed ISR by what this broker was told last, under which partition
 	// epoch; alone the log end when it was told that it is the only one in it.
 	told      []model.NodeID
+	replicas  int // in the assignment, by what it was told as leader
 	toldEpoch model.PartitionEpoch
 	alone     int64
 
@@ -75,26 +77,56 @@ type stream struct {
 // start begins a life of the broker. Registered, it is given another broker epoch.
 func (h *host) start(again bool) {
 	h.life++
-	h.alive, h.registered = true, false
+	h.alive, h.registered, h.absent = true, false, false
 	h.version = 0
 	h.brokerEpoch = h.c.ctl.register(h, again)
 	h.registered = true
-	limits := DefaultLimits()
-	limits.LagMax, limits.AnswerWait, limits.AppendStall = 200*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
-	limits.BackoffMin, limits.BackoffMax = 5*time.Millisecond, 50*time.Millisecond
-	limits.ScanBatches = 3
-	limits.SnapshotAfter = 20
-	h.m = New(Config{Node: h.id, Limits: limits, Settings: h.c.settings, Session: Session(h.brokerEpoch) << 32})
-	h.out = Effects{}
-	h.timers = [TimerExpiry + 1]time.Time{}
-	h.streams, h.sessions, h.payloads = nil, map[model.NodeID]subscribed{}, map[RequestID]*payload{}
-	h.told, h.toldEpoch = nil, 0
-	h.handle, h.epoch, h.hw, h.checked, h.led = 0, -1, 0, 0, -1
+	h.begin(Session(h.brokerEpoch) << 32)
 	for _, peer := range h.c.hosts {
 		if peer != h && peer.alive {
 			h.c.setLink(h, peer, true)
 		}
 	}
+}
+
+// begin makes the replica's machine.
+func (h *host) begin(session Session) {
+	limits := DefaultLimits()
+	limits.LagMax, limits.AnswerWait, limits.AppendStall = 200*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
+	limits.BackoffMin, limits.BackoffMax = 5*time.Millisecond, 50*time.Millisecond
+	limits.ScanBatches = 3
+	limits.SnapshotAfter = 20
+	h.m = New(Config{Node: h.id, Limits: limits, Settings: h.c.settings, Session: session})
+	h.out = Effects{}
+	h.timers = [TimerExpiry + 1]time.Time{}
+	h.streams, h.sessions, h.payloads = nil, map[model.NodeID]subscribed{}, map[RequestID]*payload{}
+	h.told, h.toldEpoch = nil, 0
+	h.handle, h.epoch, h.hw, h.checked, h.led = 0, -1, 0, 0, -1
+}
+
+// remove deletes the log that the metadata has taken from this broker. Given to it again, it
+// has another one, and no call or timer of this one counts.
+func (h *host) remove(meta *metadata) {
+	if slices.Contains(h.c.ctl.isr, h.id) {
+		h.c.fail("broker %d is in sync, and deletes its log by partition epoch %d", h.id, meta.partitionEpoch)
+	}
+	h.step(&Resign{Epoch: 1<<31 - 1})
+	session := h.m.LastSession()
+	h.life++
+	h.disk = disk{}
+	h.begin(session)
+	h.absent = true
+	h.c.stats.removed++
+	if h.c.trace != nil {
+		h.c.trace("broker %d deletes its log", h.id)
+	}
+	for _, peer := range h.c.hosts {
+		if peer != h && peer.alive && h.c.link(h, peer).up {
+			h.m.Step(h.c.now, &Reached{Node: peer.id, Up: true}, &h.out)
+		}
+	}
+	h.c.ctl.tell(h)
+	h.in(h.c.between(5, 30), func() { h.c.ctl.unfence(h) })
 }
 
 // die ends a life. The power loss takes what was not flushed, or some of it.
@@ -219,7 +251,7 @@ func (h *host) hears(in Input) {
 	epoch, isr := h.toldEpoch, h.told
 	switch in := in.(type) {
 	case *Lead:
-		epoch, isr = in.PartitionEpoch, in.ISR
+		epoch, isr, h.replicas = in.PartitionEpoch, in.ISR, len(in.Replicas)
 	case *Follow:
 		epoch, isr = in.PartitionEpoch, in.ISR
 	case *Altered:
@@ -251,7 +283,7 @@ func (h *host) look() {
 	if v.HighWater < h.hw {
 		h.c.fail("broker %d: high watermark %d falls to %d", h.id, h.hw, v.HighWater)
 	}
-	if v.HighWater > max(h.hw, v.LogStart) && v.Status == StatusServing && len(h.told) < min(h.c.settings.MinISR, len(h.c.hosts)) {
+	if v.HighWater > max(h.hw, v.LogStart) && v.Status == StatusServing && len(h.told) < min(h.c.settings.MinISR, h.replicas) {
 		h.c.fail("broker %d: high watermark %d rises to %d with %v in sync", h.id, h.hw, v.HighWater, h.told)
 	}
 	h.hw = v.HighWater
@@ -333,7 +365,7 @@ func (h *host) allReleased() error {
 // messages sends what the machine has to say to other brokers.
 func (h *host) messages(e *Effects) {
 	if sub := e.Subscription; sub != nil {
-		in := Subscribe{Node: h.id, BrokerEpoch: h.brokerEpoch, Session: sub.Session, Epoch: sub.Epoch, LEO: sub.LEO,
+		in := Subscribe{Node: h.id, BrokerEpoch: h.brokerEpoch, Session: sub.Session, Epoch: sub.Epoch, PartitionEpoch: sub.PartitionEpoch, LEO: sub.LEO,
 			Counted: sub.Counted, LastEpoch: sub.LastEpoch, LogStart: sub.LogStart}
 		to := h.c.hosts[sub.Leader-1]
 		h.c.send(h, to, func() {
@@ -345,7 +377,7 @@ func (h *host) messages(e *Effects) {
 		})
 	}
 	if e.Ack != nil {
-		in := Acknowledged{Node: h.id, Session: e.Ack.Session, Epoch: e.Ack.Epoch, LEO: e.Ack.LEO}
+		in := Acknowledged{Node: h.id, Session: e.Ack.Session, Epoch: e.Ack.Epoch, PartitionEpoch: e.Ack.PartitionEpoch, LEO: e.Ack.LEO}
 		to := h.c.hosts[e.Ack.Leader-1]
 		h.c.send(h, to, func() {
 			again := in
@@ -357,6 +389,8 @@ func (h *host) messages(e *Effects) {
 	}
 	for _, x := range e.EndStreams {
 		h.streams = slices.DeleteFunc(h.streams, func(s *stream) bool { return s.to.id == x.Node && s.session == x.Session })
+		to := h.c.hosts[x.Node-1]
+		h.c.send(h, to, func() { to.step(&Damaged{Session: x.Session, Err: errors.New("the leader has ended the stream")}) })
 	}
 	if e.Alter != nil {
 		h.c.ctl.ask(h, *e.Alter)
@@ -420,6 +454,12 @@ func (h *host) apply(v int, meta *metadata) {
 		return
 	}
 	h.version = v
+	if h.absent = !slices.Contains(meta.replicas, h.id); h.absent {
+		if h.m.epoch >= 0 || len(h.log) > 0 || h.end > 0 {
+			h.remove(meta)
+		}
+		return
+	}
 	if meta.leader == h.id {
 		h.step(&Lead{Epoch: meta.epoch, PartitionEpoch: meta.partitionEpoch, BrokerEpoch: h.brokerEpoch,
 			ISR: meta.isr, Replicas: meta.replicas, Target: len(meta.replicas)})

@@ -91,7 +91,10 @@ func (d *disk) trim(to int64) {
 func (h *host) losePower() {
 	i := h.search(h.durable)
 	if i < len(h.log) {
-		h.truncate(h.log[i+h.c.rng.IntN(len(h.log)-i)].BaseOffset)
+		if h.c.chance(0.5) {
+			i += h.c.rng.IntN(len(h.log) - i)
+		}
+		h.truncate(h.log[i].BaseOffset)
 		h.lost = true
 	}
 }
@@ -128,7 +131,7 @@ func (h *host) storeCalls(e *Effects) {
 	}
 	if f := e.Flush; f != nil {
 		gen := f.Gen
-		h.call(gen, func(fault Fault) Input {
+		h.callWithin(20, gen, func(fault Fault) Input {
 			if fault == FaultNone {
 				h.durable = h.leo()
 			}
@@ -183,8 +186,10 @@ func (h *host) open(o OpenLog) {
 func (h *host) faulty(p float64) bool { return !h.c.calm && h.c.chance(p) }
 
 // call makes a call other than an append: it happens, and later its answer comes.
-func (h *host) call(gen Generation, run func(Fault) Input) {
-	h.in(h.c.between(0, 4), func() {
+func (h *host) call(gen Generation, run func(Fault) Input) { h.callWithin(4, gen, run) }
+
+func (h *host) callWithin(most int, gen Generation, run func(Fault) Input) {
+	h.in(h.c.between(0, most), func() {
 		fault := FaultNone
 		switch {
 		case gen != h.handle:

@@ -21,10 +21,14 @@
 //
 // A follower subscribes, and by the leader epochs of both logs the leader says from where
 // its own goes on there. What a follower acknowledges counts in its session, its leader
-// epoch and its broker epoch. The high watermark is the least over all that may be in sync
+// epoch and its broker epoch; it joins the ISR by its word under the very partition epoch, or
+// a later one, since a replica that is taken from its broker and given back has another log.
+// The high watermark is the least over all that may be in sync
 // by now: those of the committed ISR, and those of one that was asked for. It stays while
 // the committed ISR is below its minimum. The ISR is changed by the controller alone, with
-// one question under way; what it answers, or that it does not, is in isr.go.
+// one question under way; what it answers, or that it does not, is in isr.go. Before a
+// leader asks to be the only one in sync, what was committed survives the loss of power
+// there.
 //
 // # Following
 //

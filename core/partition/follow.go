@@ -21,6 +21,7 @@ type following struct {
 	batches  ring[recordbatch.Info] // of the copies, in their order
 	bytes    int64                  // of the copies
 	told     int64                  // the log end that the leader was last told
+	under    model.PartitionEpoch   // under which it was told
 	// highWater and logStart are the leader's, by its last word in this session.
 	highWater int64
 	logStart  int64
@@ -119,9 +120,9 @@ func (m *Machine) subscribe(now time.Time, out *Effects) {
 	m.up.session++
 	m.up.state = sessionAsked
 	m.up.attempts++
-	m.up.told = m.ownLEO()
+	m.up.told, m.up.under = m.ownLEO(), m.lead.PartitionEpoch
 	out.Subscription = &Subscription{
-		Leader: m.up.leader, Session: m.up.session, Epoch: m.epoch,
+		Leader: m.up.leader, Session: m.up.session, Epoch: m.epoch, PartitionEpoch: m.up.under,
 		LEO: m.stored, Counted: m.up.told, LastEpoch: m.epochs.last(), LogStart: m.logStart,
 	}
 	// No wait is without an end: a link that is silent is no evidence of anything.
@@ -389,9 +390,9 @@ func (m *Machine) follow(now time.Time, out *Effects) {
 		return
 	}
 	m.hw = max(m.hw, min(m.up.highWater, m.stored))
-	if counted := m.ownLEO(); m.up.state == sessionAccepted && counted > m.up.told {
-		m.up.told = counted
-		out.setAck(Ack{Leader: m.up.leader, Session: m.up.session, Epoch: m.epoch, LEO: counted})
+	if counted := m.ownLEO(); m.up.state == sessionAccepted && (counted > m.up.told || m.lead.PartitionEpoch > m.up.under) {
+		m.up.told, m.up.under = max(m.up.told, counted), m.lead.PartitionEpoch
+		out.setAck(Ack{Leader: m.up.leader, Session: m.up.session, Epoch: m.epoch, PartitionEpoch: m.up.under, LEO: m.up.told})
 	}
 	if to := min(m.up.logStart, m.hw); to > m.logStart && len(m.trims) == 0 && !m.stopping {
 		m.trims = append(m.trims, pendingTrim{Trim: Trim{ID: ownTrim, To: to}, held: true, own: true})

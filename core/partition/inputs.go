@@ -176,10 +176,11 @@ type Restarted struct{}
 // flush policy lets it count, by its word in a session under a leader epoch. Of
 // sessions and epochs that are over it counts for nothing.
 type Acknowledged struct {
-	Node    model.NodeID
-	Session Session
-	Epoch   model.LeaderEpoch
-	LEO     int64
+	Node           model.NodeID
+	Session        Session
+	Epoch          model.LeaderEpoch
+	PartitionEpoch model.PartitionEpoch // of the metadata by which it has that log
+	LEO            int64
 }
 
 // Fired is a timer that the machine has set and that is due.

@@ -147,7 +147,11 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 	}
 	switch {
 	case shrinks && !now.Before(m.asking.shrinkAt):
-		m.ask(false, func(f *follower) bool { return f.inISR && !f.lags }, out)
+		stays := func(f *follower) bool { return f.inISR && !f.lags }
+		if !slices.ContainsFunc(m.followers, func(f follower) bool { return stays(&f) }) && !m.mayBeAlone(out) {
+			return
+		}
+		m.ask(false, stays, out)
 	case grows && !now.Before(m.asking.growAt):
 		m.ask(true, func(f *follower) bool { return f.inISR || m.mayJoin(f) }, out)
 	case unsure && !now.Before(m.asking.shrinkAt):
@@ -156,9 +160,24 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 }
 
 // mayJoin reports whether a follower has all that was committed, and all that was
-// there when the epoch began. (KAFKA-1211, KIP-101)
+// there when the epoch began, by its word under the partition epoch under which it would
+// join, or a later one: no metadata up to that has taken its log from it, and with any that
+// does the question comes too late. (KAFKA-1211, KIP-101, KIP-455)
 func (m *Machine) mayJoin(f *follower) bool {
-	return !f.inISR && f.live && f.acked >= max(m.hw, m.epochStart, f.rejoins)
+	return !f.inISR && f.live && f.under >= m.lead.PartitionEpoch && f.acked >= max(m.hw, m.epochStart, f.rejoins)
+}
+
+// mayBeAlone reports whether all that was committed survives the loss of power here, where
+// that is to be once no other replica is in sync; else it is flushed first. From when it is
+// asked for, no more than that is committed.
+func (m *Machine) mayBeAlone(out *Effects) bool {
+	if m.settings.Flush == FlushInterval || m.durable >= m.hw {
+		return true
+	}
+	if !m.flushHeld {
+		m.flush(out)
+	}
+	return false
 }
 
 // ask asks for the ISR of this replica and those that are wanted.

@@ -18,8 +18,11 @@ type follower struct {
 	live        bool              // its stream has not ended
 	asked       Subscribe         // to be answered when the log is open, if pending
 	pending     bool
-	// acked is its log end, by its own word in this life of its broker.
+	// acked is its log end, by its own word in this life of its broker, and under the
+	// partition epoch under which it said so last: a replica that is taken from a broker
+	// and given to it again has another log by the later epoch.
 	acked int64
+	under model.PartitionEpoch
 
 	inISR bool // committed
 	maybe bool // in an ISR that was asked for and may be committed by now
@@ -219,7 +222,7 @@ func (m *Machine) judge(f *follower, in *Subscribe, out *Effects) {
 	case end.Epoch < in.LastEpoch || end.EndOffset < in.LEO:
 		a.Verdict, a.End = VerdictDiverges, end
 	default:
-		f.accepted, f.live, f.rejoins = true, true, 0
+		f.accepted, f.live, f.rejoins, f.under = true, true, 0, in.PartitionEpoch
 		f.acked = max(0, min(in.Counted, in.LEO, m.stored))
 	}
 	out.Answers = append(out.Answers, a)
@@ -272,4 +275,5 @@ func (m *Machine) acknowledged(in *Acknowledged) {
 		return
 	}
 	f.acked = max(f.acked, min(in.LEO, m.stored))
+	f.under = max(f.under, in.PartitionEpoch)
 }

@@ -41,7 +41,7 @@ type cluster struct {
 }
 
 // clusterStats tell that a history had what it is about.
-type clusterStats struct{ acked, elections, truncations, resets, grown, shrunk, powerLosses, zombies int }
+type clusterStats struct{ acked, elections, truncations, resets, grown, shrunk, powerLosses, zombies, removed int }
 
 func (s *clusterStats) add(o *clusterStats) {
 	s.acked += o.acked
@@ -52,6 +52,7 @@ func (s *clusterStats) add(o *clusterStats) {
 	s.shrunk += o.shrunk
 	s.powerLosses += o.powerLosses
 	s.zombies += o.zombies
+	s.removed += o.removed
 }
 
 // event is something that happens later.
@@ -372,7 +373,7 @@ func TestClusterOfMachines(t *testing.T) {
 	workers.Wait()
 	t.Logf("%d histories: %+v", seeds, stats)
 	s := stats
-	for _, n := range []int{s.acked, s.elections, s.truncations, s.resets, s.grown, s.shrunk, s.powerLosses, s.zombies} {
+	for _, n := range []int{s.acked, s.elections, s.truncations, s.resets, s.grown, s.shrunk, s.powerLosses, s.zombies, s.removed} {
 		if n < int(seeds)/50 {
 			t.Errorf("too little happened in %d histories: %+v", seeds, stats)
 			break

@@ -87,7 +87,9 @@ type Subscribe struct {
 	BrokerEpoch model.BrokerEpoch // of the follower's broker; KIP-903
 	Session     Session
 	Epoch       model.LeaderEpoch // under which it follows
-	LEO         int64
+	// PartitionEpoch is that of the metadata that the follower has: by it, it has this log.
+	PartitionEpoch model.PartitionEpoch
+	LEO            int64
 	// Counted is its log end as far as its flush policy lets it count.
 	Counted   int64
 	LastEpoch model.LeaderEpoch // of its last record, or NoEpoch
@@ -134,23 +136,25 @@ func (*Altered) input()      {}
 
 // Subscription asks the leader for its stream. The host adds its broker epoch.
 type Subscription struct {
-	Leader    model.NodeID
-	Session   Session
-	Epoch     model.LeaderEpoch
-	LEO       int64
-	Counted   int64
-	LastEpoch model.LeaderEpoch
-	LogStart  int64
+	Leader         model.NodeID
+	Session        Session
+	Epoch          model.LeaderEpoch
+	PartitionEpoch model.PartitionEpoch
+	LEO            int64
+	Counted        int64
+	LastEpoch      model.LeaderEpoch
+	LogStart       int64
 }
 
-// Ack tells the leader how far this follower's log reaches. Only the last of a session
-// counts, so that a host may leave out those before it. It goes behind the Subscription of
-// its session.
+// Ack tells the leader how far this follower's log reaches, and under which partition epoch
+// it has that log. Only the last of a session counts, so that a host may leave out those
+// before it. It goes behind the Subscription of its session.
 type Ack struct {
-	Leader  model.NodeID
-	Session Session
-	Epoch   model.LeaderEpoch
-	LEO     int64 // as far as the flush policy lets it count
+	Leader         model.NodeID
+	Session        Session
+	Epoch          model.LeaderEpoch
+	PartitionEpoch model.PartitionEpoch
+	LEO            int64 // as far as the flush policy lets it count
 }
 
 // CopyLog asks that the payload of a Replicate be appended as it is. It is answered by

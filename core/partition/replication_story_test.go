@@ -40,6 +40,7 @@ func (s *story) replicationInput(t *testing.T, d *datadriven.TestData) Input {
 	session = Session(intArg(t, d, "session", int(session)))
 	leo := int64(intArg(t, d, "leo", 0))
 	start := int64(intArg(t, d, "start", 0))
+	under := model.PartitionEpoch(intArg(t, d, "under", int(s.m.lead.PartitionEpoch)))
 	switch d.Cmd {
 	case "follow":
 		isr := nodesArg(t, d, "isr", "1+2")
@@ -65,12 +66,12 @@ func (s *story) replicationInput(t *testing.T, d *datadriven.TestData) Input {
 	case "truncated":
 		return &Truncated{Gen: Generation(intArg(t, d, "gen", int(s.m.gen))), LEO: leo, Fault: faultsByName[strArg(t, d, "fault")]}
 	case "subscribe":
-		return &Subscribe{Node: node, BrokerEpoch: model.BrokerEpoch(intArg(t, d, "broker", int(node)*10)), Session: session, Epoch: epoch,
+		return &Subscribe{Node: node, BrokerEpoch: model.BrokerEpoch(intArg(t, d, "broker", int(node)*10)), Session: session, Epoch: epoch, PartitionEpoch: under,
 			LEO: leo, Counted: int64(intArg(t, d, "counted", int(leo))), LastEpoch: int32(intArg(t, d, "last-epoch", -1)), LogStart: start}
 	case "unsubscribed":
 		return &Unsubscribed{Node: node, Session: session}
 	case "follower":
-		return &Acknowledged{Node: node, Session: session, Epoch: epoch, LEO: leo}
+		return &Acknowledged{Node: node, Session: session, Epoch: epoch, PartitionEpoch: under, LEO: leo}
 	case "altered":
 		in := &Altered{Epoch: epoch, PartitionEpoch: model.PartitionEpoch(intArg(t, d, "pepoch", int(s.m.lead.PartitionEpoch))),
 			Outcome: Outcome(named(t, d, outcomeNames[:], strArgOr(t, d, "outcome", "done")))}

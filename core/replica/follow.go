@@ -161,14 +161,15 @@ func (s *Shard) following(r *replica, e *partition.Effects) {
 	if q := e.Subscription; q != nil {
 		if u := s.leaders[q.Leader]; u != nil && u.link != nil {
 			u.subscriptions = append(u.subscriptions, streamwire.Subscribe{
-				Partition: r.id, Session: q.Session, Epoch: q.Epoch, LEO: q.LEO, Counted: q.Counted, LastEpoch: q.LastEpoch, LogStart: q.LogStart,
+				Partition: r.id, Session: q.Session, Epoch: q.Epoch, PartitionEpoch: q.PartitionEpoch,
+				LEO: q.LEO, Counted: q.Counted, LastEpoch: q.LastEpoch, LogStart: q.LogStart,
 			})
 			s.busyUpstream(u)
 		}
 	}
 	if a := e.Ack; a != nil {
 		if u := s.leaders[a.Leader]; u != nil && u.link != nil {
-			u.acks = append(u.acks, streamwire.Ack{Partition: r.id, Session: a.Session, Epoch: a.Epoch, LEO: a.LEO})
+			u.acks = append(u.acks, streamwire.Ack{Partition: r.id, Session: a.Session, Epoch: a.Epoch, PartitionEpoch: a.PartitionEpoch, LEO: a.LEO})
 			s.busyUpstream(u)
 		}
 	}

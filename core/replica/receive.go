@@ -252,7 +252,7 @@ func (d *delivery) subscribe(body []byte) error {
 		}
 		p := d.parcel(r.shard)
 		p.asks = append(p.asks, asking{r, partition.Subscribe{
-			Node: d.link.node, BrokerEpoch: d.link.epoch, Session: e.Session, Epoch: e.Epoch,
+			Node: d.link.node, BrokerEpoch: d.link.epoch, Session: e.Session, Epoch: e.Epoch, PartitionEpoch: e.PartitionEpoch,
 			LEO: e.LEO, Counted: e.Counted, LastEpoch: e.LastEpoch, LogStart: e.LogStart,
 		}})
 	}
@@ -285,7 +285,9 @@ func (d *delivery) ack(body []byte) error {
 		body = rest
 		if r := d.replicas[e.Partition]; r != nil {
 			p := d.parcel(r.shard)
-			p.acks = append(p.acks, acking{r, partition.Acknowledged{Node: d.link.node, Session: e.Session, Epoch: e.Epoch, LEO: e.LEO}})
+			p.acks = append(p.acks, acking{r, partition.Acknowledged{
+				Node: d.link.node, Session: e.Session, Epoch: e.Epoch, PartitionEpoch: e.PartitionEpoch, LEO: e.LEO,
+			}})
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Version is the only one of the layout that is spoken here.
-const Version = 1
+const Version = 2
 
 // ErrMalformed: the bytes are not what a peer sends.
 var ErrMalformed = errors.New("malformed message of replication")
@@ -39,9 +39,9 @@ const (
 	partitionBytes = 16 + 4
 	helloBytes     = 2 + 4 + 8 + 16
 	creditBytes    = 8 + 8
-	subscribeBytes = partitionBytes + 8 + 4 + 8 + 8 + 4 + 8
+	subscribeBytes = partitionBytes + 8 + 4 + 4 + 8 + 8 + 4 + 8
 	answerBytes    = partitionBytes + 8 + 4 + 1 + 8 + 4 + 8 + 8
-	ackBytes       = partitionBytes + 8 + 4 + 8
+	ackBytes       = partitionBytes + 8 + 4 + 4 + 8
 	endBytes       = partitionBytes + 8
 	countBytes     = 4
 	// HeadBytes is what data of one partition takes beside its batches.
@@ -79,20 +79,22 @@ type Credit struct {
 // there.
 //
 //	partition
-//	session       uint64
-//	leader epoch  int32
-//	LEO           int64
-//	counted       int64
-//	last epoch    int32
-//	log start     int64
+//	session          uint64
+//	leader epoch     int32
+//	partition epoch  int32
+//	LEO              int64
+//	counted          int64
+//	last epoch       int32
+//	log start        int64
 type Subscribe struct {
-	Partition model.Partition
-	Session   partition.Session
-	Epoch     model.LeaderEpoch
-	LEO       int64
-	Counted   int64
-	LastEpoch model.LeaderEpoch
-	LogStart  int64
+	Partition      model.Partition
+	Session        partition.Session
+	Epoch          model.LeaderEpoch
+	PartitionEpoch model.PartitionEpoch
+	LEO            int64
+	Counted        int64
+	LastEpoch      model.LeaderEpoch
+	LogStart       int64
 }
 
 // Answer is a partition.Answer for one partition.
@@ -141,14 +143,16 @@ type Head struct {
 // Ack is a partition.Ack for one partition.
 //
 //	partition
-//	session       uint64
-//	leader epoch  int32
-//	LEO           int64
+//	session          uint64
+//	leader epoch     int32
+//	partition epoch  int32
+//	LEO              int64
 type Ack struct {
-	Partition model.Partition
-	Session   partition.Session
-	Epoch     model.LeaderEpoch
-	LEO       int64
+	Partition      model.Partition
+	Session        partition.Session
+	Epoch          model.LeaderEpoch
+	PartitionEpoch model.PartitionEpoch
+	LEO            int64
 }
 
 // End ends the stream of one partition.
@@ -219,7 +223,7 @@ func AppendCredit(b []byte, c Credit) []byte {
 // AppendSubscribe appends an entry.
 func AppendSubscribe(b []byte, s *Subscribe) []byte {
 	b = appendPartition(b, s.Partition)
-	b = append32(append64(b, s.Session), s.Epoch)
+	b = append32(append32(append64(b, s.Session), s.Epoch), s.PartitionEpoch)
 	b = append64(append64(b, s.LEO), s.Counted)
 	return append64(append32(b, s.LastEpoch), s.LogStart)
 }
@@ -244,7 +248,8 @@ func AppendHead(b []byte, h *Head) []byte {
 // AppendAck appends an entry.
 func AppendAck(b []byte, a *Ack) []byte {
 	b = appendPartition(b, a.Partition)
-	return append64(append32(append64(b, a.Session), a.Epoch), a.LEO)
+	b = append32(append32(append64(b, a.Session), a.Epoch), a.PartitionEpoch)
+	return append64(b, a.LEO)
 }
 
 // AppendEnd appends an entry.
@@ -345,7 +350,7 @@ func ReadSubscribe(body []byte) (s Subscribe, rest []byte, err error) {
 	if err != nil {
 		return Subscribe{}, nil, err
 	}
-	s.Partition, s.Session, s.Epoch = r.partition(), partition.Session(r.u64()), r.i32()
+	s.Partition, s.Session, s.Epoch, s.PartitionEpoch = r.partition(), partition.Session(r.u64()), r.i32(), model.PartitionEpoch(r.i32())
 	s.LEO, s.Counted, s.LastEpoch, s.LogStart = r.i64(), r.i64(), r.i32(), r.i64()
 	if s.LogStart < 0 || s.LEO < s.LogStart || s.Counted > s.LEO {
 		return Subscribe{}, nil, malformed("a log from %d to %d, of which %d count", s.LogStart, s.LEO, s.Counted)
@@ -377,7 +382,8 @@ func ReadAck(body []byte) (a Ack, rest []byte, err error) {
 	if err != nil {
 		return Ack{}, nil, err
 	}
-	a.Partition, a.Session, a.Epoch, a.LEO = r.partition(), partition.Session(r.u64()), r.i32(), r.i64()
+	a.Partition, a.Session, a.Epoch = r.partition(), partition.Session(r.u64()), r.i32()
+	a.PartitionEpoch, a.LEO = model.PartitionEpoch(r.i32()), r.i64()
 	return a, rest, nil
 }
 

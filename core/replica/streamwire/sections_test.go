@@ -19,7 +19,7 @@ func everything() []byte {
 	b = streamwire.AppendCredit(b, streamwire.Credit{Released: 5, Window: 6})
 	b, at := streamwire.Begin(b, streamwire.KindSubscribe)
 	for range 2 {
-		b = streamwire.AppendSubscribe(b, &streamwire.Subscribe{Partition: orders, Session: 1, Epoch: 2, LEO: 10, Counted: 9, LastEpoch: 2, LogStart: 3})
+		b = streamwire.AppendSubscribe(b, &streamwire.Subscribe{Partition: orders, Session: 1, Epoch: 2, PartitionEpoch: 8, LEO: 10, Counted: 9, LastEpoch: 2, LogStart: 3})
 	}
 	streamwire.Finish(b, at)
 	b, at = streamwire.Begin(b, streamwire.KindAnswer)
@@ -28,7 +28,7 @@ func everything() []byte {
 	})
 	streamwire.Finish(b, at)
 	b, at = streamwire.Begin(b, streamwire.KindAck)
-	b = streamwire.AppendAck(b, &streamwire.Ack{Partition: orders, Session: 1, Epoch: 2, LEO: 3})
+	b = streamwire.AppendAck(b, &streamwire.Ack{Partition: orders, Session: 1, Epoch: 2, PartitionEpoch: 8, LEO: 3})
 	streamwire.Finish(b, at)
 	b, at = streamwire.Begin(b, streamwire.KindEnd)
 	b = streamwire.AppendEnd(b, &streamwire.End{Partition: orders, Session: 1})
@@ -43,15 +43,15 @@ func everything() []byte {
 // golden is everything, by hand.
 const golden = "01" + "0000001e" + "0001" + "00000007" + "0000000000001122" + "01000000000000000000000000000002" +
 	"02" + "00000010" + "0000000000000005" + "0000000000000006" +
-	"03" + "00000078" + subscribe + subscribe +
+	"03" + "00000080" + subscribe + subscribe +
 	"04" + "0000003d" + orderz + "0000000000000001" + "00000002" + "01" + "0000000000000004" + "00000005" + "0000000000000006" + "0000000000000007" +
-	"06" + "00000028" + orderz + "0000000000000001" + "00000002" + "0000000000000003" +
+	"06" + "0000002c" + orderz + "0000000000000001" + "00000002" + "00000008" + "0000000000000003" +
 	"07" + "0000001c" + orderz + "0000000000000001" +
 	"05" + "00000081" + "00000002" + head + "00000002" + head + "00000003" + "68656c6c6f"
 
 const (
 	orderz    = "aa0000000000000000000000000000bb" + "0a0b0c0d"
-	subscribe = orderz + "0000000000000001" + "00000002" + "000000000000000a" + "0000000000000009" + "00000002" + "0000000000000003"
+	subscribe = orderz + "0000000000000001" + "00000002" + "00000008" + "000000000000000a" + "0000000000000009" + "00000002" + "0000000000000003"
 	head      = orderz + "0000000000000001" + "00000002" + "0000000000000003" + "0000000000000004" + "0000000000000005"
 )
 
