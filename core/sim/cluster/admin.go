@@ -63,10 +63,8 @@ func (n *node) purged(topic model.TopicID, dir model.DirectoryID) {
 // newTopic makes one, unless a disk was lost and nobody has noticed: it could be put there
 // alone.
 func (c *cluster) newTopic() {
-	for _, n := range c.nodes {
-		if n.wiped {
-			return
-		}
+	if slices.ContainsFunc(c.nodes, func(n *node) bool { return n.wiped }) {
+		return
 	}
 	c.topics++
 	topic := model.NewTopic{
@@ -79,12 +77,14 @@ func (c *cluster) newTopic() {
 	})
 }
 
-// changeSettings gives the topic of the producers another minimum of its ISR.
+// changeSettings gives the topic of the producers another minimum of its ISR. With a minimum
+// of one, what a node has lost may be the last of it: for a while nobody knows which it is.
 func (c *cluster) changeSettings() {
 	n := c.someNode()
-	if n == nil {
+	if n == nil || !c.noticed() {
 		return
 	}
+	c.settled = c.w.Now().Add(10 * time.Second)
 	value := fmt.Sprint(1 + c.w.Rand.IntN(2))
 	change := model.ConfigChange{
 		Resource: model.Resource{Type: model.ResourceTopic, Name: topicName},
@@ -92,6 +92,7 @@ func (c *cluster) changeSettings() {
 	}
 	n.command(controller.AlterConfigs{Changes: []model.ConfigChange{change}}, func(a controller.Answer) {
 		if a.Err == nil && a.Errs[0] == nil {
+			c.settled = c.w.Now()
 			c.report.Changes++
 			c.w.Note("%s in sync are needed of %s", value, topicName)
 		}

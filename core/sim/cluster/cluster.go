@@ -38,6 +38,7 @@ type cluster struct {
 	topics    int
 	more      []model.TopicRef // topics beside that of the producers
 	making    int              // topics that are being made
+	settled   time.Time        // until then, nobody knows which settings count
 	drawn     uint64           // directory IDs
 	events    int              // that have happened
 	before    int              // likewise, this round

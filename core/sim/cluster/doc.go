@@ -11,12 +11,15 @@
 //
 // One seed is one run, the same every time; Raft draws from the one source of randomness of
 // the process, so that a process runs one seed at a time. What is checked is in package
-// check, which stands outside. TestClusterSeeds runs seeds, and has floors for what they must
-// have met; TestClusterMutations breaks the code, and expects it to fail.
+// check, which stands outside. TestClusterSeeds runs seeds of some seconds of faults, and has
+// floors for what they must have met; core/sim/simulate runs long ones, in which rounds of
+// faults alternate with moments in which all must serve. TestClusterMutations breaks the code,
+// and expects the seeds to fail.
 //
-// Two things are not asked of brokers. Under the flush policy replicated, power is lost by
-// one host at a time, when all replicas are in sync. A client that was refused closes its
-// connection with what has not arrived.
+// What no broker can promise does not happen. Under the flush policy replicated, power is lost
+// where some other replica that counts has all that was committed, or the only one has flushed
+// it; a disk is lost where some other replica has it. Both ask for a minimum ISR of two, by
+// which that other goes on counting until the loss is noticed (spared.go).
 //
 // It owns the nodes' lives, the faults and the clients. It never changes what it tests.
 package cluster

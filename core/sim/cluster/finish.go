@@ -55,9 +55,6 @@ func (n *node) readLog(p model.Partition) (check.Log, error) {
 	}
 	ctx := context.Background()
 	opened := s.Open(ctx, []storage.OpenSpec{{ID: storage.LogID{Topic: p.Topic, Partition: p.Index}, LeaderEpoch: 1 << 30}})[0]
-	if errors.Is(opened.Err, storage.ErrGone) {
-		return check.Log{Node: n.id}, nil // it was not made yet, and has nothing
-	}
 	if opened.Err != nil {
 		return check.Log{}, opened.Err
 	}

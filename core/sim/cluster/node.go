@@ -24,12 +24,16 @@ type node struct {
 
 	disk        *memstore.Disk
 	directory   model.DirectoryID
-	mayHaveLost bool // the disk has lost power since the broker was registered last
+	mayHaveLost bool // the disk has lost power, and not all was flushed, since the broker was registered last
 	wiped       bool // likewise, its disks
-	quorumDisk  *quorumDisk
-	faults      *world.Faults
-	clock       clock
-	wall        time.Duration // how far the wall clock is from the node's own
+	// alone has the partitions of which the node knows that it alone is in sync, with the
+	// high watermark when it had to know; lonely those of which it has heard it.
+	alone      map[model.Partition]int64
+	lonely     map[model.Partition]bool
+	quorumDisk *quorumDisk
+	faults     *world.Faults
+	clock      clock
+	wall       time.Duration // how far the wall clock is from the node's own
 
 	starts int
 	life   *life // of the last start
@@ -93,6 +97,7 @@ func (n *node) start() error {
 	n.calls = world.NewExecutor(n.life, n.faults)
 	n.loops = world.NewLoops(n.c.w, n.life)
 	n.img = nil
+	n.alone, n.lonely = make(map[model.Partition]int64), make(map[model.Partition]bool)
 	n.incarnation = [16]byte(n.c.random(16))
 	n.c.w.Note("node %d starts, life %d", n.id, n.starts)
 	for _, start := range []func() error{n.startLinks, n.startReplicas, n.startMember, n.startMetadata} {
@@ -149,6 +154,7 @@ func (n *node) startReplicas() error {
 func (n *node) published(img *image.Image) {
 	n.img = img
 	n.c.published(n, img)
+	n.isAlone(img)
 	n.manager.Apply(img)
 	n.member.see(img)
 }

@@ -54,7 +54,6 @@ type connection struct {
 	n       *node
 	life    *life // nil: it is not made yet
 	broken  bool
-	closed  bool      // by the client, who has been refused: what has not arrived is lost
 	arrives time.Time // of the last request
 	answers time.Time // of the last answer
 	waiting []*slot   // answers to come, in the order of the requests
@@ -152,20 +151,13 @@ func (p *producer) send(b *sent) {
 
 // reach brings a batch to the node's host: to the process, if that is there.
 func (p *producer) reach(c *connection, b *sent) {
-	if c.closed {
-		return
-	}
 	if c.life.over {
 		if !c.broken && p.conn == c {
 			p.reconnect()
 		}
 		return
 	}
-	c.life.do(func() {
-		if !c.closed {
-			p.arrive(c, b)
-		}
-	})
+	c.life.do(func() { p.arrive(c, b) })
 }
 
 // arrive is the broker's side.
@@ -247,7 +239,6 @@ var retriable = []error{
 func (p *producer) refused(b *sent, a model.Appended) {
 	p.c.w.Note("producer %d hears %v", p.id, a.Err)
 	p.c.report.Retried++
-	p.conn.closed = true
 	for _, r := range retriable {
 		if errors.Is(a.Err, r) {
 			p.reconnect()

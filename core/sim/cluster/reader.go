@@ -43,6 +43,16 @@ func (n *node) leads() []check.Leader {
 	return out
 }
 
+// high is the high watermark of a partition, as a node has it.
+func (n *node) high(p model.Partition) int64 {
+	for _, r := range n.manager.Replicas() {
+		if r.Partition == p {
+			return r.HighWatermark
+		}
+	}
+	return 0
+}
+
 // serves: a node leads a partition under an epoch, and its log is open.
 func (n *node) serves(p model.Partition, epoch model.LeaderEpoch) bool {
 	q := model.EpochQuery{Partition: p, CurrentEpoch: epoch, Epoch: epoch}

@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/brokerd/brokerd/sdk/storage"
@@ -50,27 +48,6 @@ func (s *store) start() {
 func (s *store) die() {
 	s.alive = false
 	s.n.disk.Kill()
-}
-
-// suspects says whether some log on the disk may lack what it had.
-func (n *node) suspects() bool {
-	n.disk.Kill()
-	s, err := n.openDisk(memstore.Options{Now: n.Now})
-	if err != nil {
-		panic("cluster: the store does not open: " + err.Error())
-	}
-	defer s.Kill()
-	logs, err := s.List(context.Background())
-	if err != nil {
-		panic("cluster: the store does not list its logs: " + err.Error())
-	}
-	for _, l := range logs {
-		opened := s.Open(context.Background(), []storage.OpenSpec{{ID: l.ID, LeaderEpoch: math.MaxInt32}})[0]
-		if opened.Err != nil || opened.Verdict == storage.VerdictMayHaveLostSuffix {
-			return true
-		}
-	}
-	return false
 }
 
 // openDisk opens a store on the node's disk.

@@ -7,7 +7,6 @@ import (
 	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
-	"github.com/brokerd/brokerd/core/sim/check"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
@@ -114,16 +113,16 @@ func (c *cluster) killStore(n *node) {
 }
 
 // losePower takes the machine: broker, store, and what was not flushed. Under the policy
-// replicated, records live in page caches while two replicas are in sync: there, no power
-// is lost while some replica has not come back from the last time.
+// replicated, records live in page caches while two replicas are in sync: there, power is
+// lost where some other has all, or the disk.
 func (c *cluster) losePower(n *node) {
-	if !n.up() || c.opts.Flush != partition.FlushAlways && !c.whole() {
+	if !n.up() || c.opts.Flush != partition.FlushAlways && !c.spared(n, n.flushed) {
 		return
 	}
 	c.report.PowerLosses++
 	n.kill(memnet.Silent)
 	lost, torn := n.disk.LosePower(c.w.Rand.Uint64())
-	n.mayHaveLost = n.mayHaveLost || n.suspects()
+	n.mayHaveLost = n.mayHaveLost || c.opts.Flush != partition.FlushAlways // as a broker knows it
 	c.report.LostBatches += lost
 	c.w.Note("node %d loses power: %d batches are lost, %d torn", n.id, lost, torn)
 	c.restart(n)
@@ -172,9 +171,9 @@ func (n *node) left() {
 	})
 }
 
-// wipe takes a node's disks: what was there is nowhere else only where all is in sync.
+// wipe takes a node's disks, where some other has all that was there.
 func (c *cluster) wipe(n *node) {
-	if len(c.nodes) < 3 || c.making > 0 || !c.whole() || c.unvoted() != "" {
+	if len(c.nodes) < 3 || c.making > 0 || c.unvoted() != "" || !c.spared(n, func(model.Partition) bool { return false }) {
 		return
 	}
 	c.report.Wipes++
@@ -206,18 +205,6 @@ func (c *cluster) join() {
 		}
 	}
 	c.startAgain(n)
-}
-
-// whole: every replica is in sync, and none has lost what it had and not told.
-func (c *cluster) whole() bool {
-	ids := make([]model.NodeID, 0, len(c.nodes))
-	for _, n := range c.nodes {
-		if !n.up() || n.mayHaveLost || n.wiped {
-			return false
-		}
-		ids = append(ids, n.id)
-	}
-	return check.Unsettled(c.check.Newest(), ids) == ""
 }
 
 func (c *cluster) pause(n *node) {

@@ -101,6 +101,17 @@ func (d *Disk) LosePower(seed uint64) (lost, torn int) {
 	return lost, torn
 }
 
+// Durable is the offset below which a log outlives LosePower; false: there is no such log.
+func (d *Disk) Durable(id storage.LogID) (int64, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	log := d.logs[id]
+	if log == nil {
+		return 0, false
+	}
+	return log.durable, true
+}
+
 // Kill ends the store that holds the disk, if any, as Store.Kill does.
 func (d *Disk) Kill() {
 	d.mu.Lock()

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// spared says whether a node may lose what it has: of each partition of which it counts as
+// one that has all that was committed, some other counts too and has not lost it without
+// having told, and the ISR has a minimum above one, so that the other goes on counting until
+// the loss is noticed (KIP-966); or the node's own is kept.
+func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
+	if c.w.Now().Before(c.settled) {
+		return false
+	}
+	img := c.check.Newest()
+	for t := range img.Topics() {
+		settings, err := img.TopicConfig(t.Name, model.NoNode, nil)
+		if err != nil {
+			return false
+		}
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			counted := slices.Concat(p.ISR, p.ELR, p.LastKnownELR)
+			if !slices.Contains(counted, n.id) {
+				continue
+			}
+			other := slices.ContainsFunc(append(slices.Clone(p.ISR), p.ELR...), func(id model.NodeID) bool {
+				m := c.node(id)
+				return m != n && !m.mayHaveLost && !m.wiped
+			})
+			least := image.EffectiveMinISR(settings.MinISR, len(p.Replicas), int(t.ReplicationFactorTarget))
+			if (!other || least < 2) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// noticed: no node has lost anything that it has not told of.
+func (c *cluster) noticed() bool {
+	return !slices.ContainsFunc(c.nodes, func(n *node) bool { return n.mayHaveLost || n.wiped })
+}
+
+// flushed: a node that knows that it alone is in sync has flushed what was committed by then.
+// What it has acknowledged since, it must have flushed.
+func (n *node) flushed(p model.Partition) bool {
+	high, alone := n.alone[p]
+	durable, there := n.disk.Durable(storage.LogID{Topic: p.Topic, Partition: p.Index})
+	return alone && there && durable >= high
+}
+
+// noticeMax is how long after a node has heard that it is alone in sync it may still
+// acknowledge what others had too.
+const noticeMax = 50 * time.Millisecond
+
+// isAlone notes of which partitions a node is alone in sync, by its new image, and what was
+// committed by then.
+func (n *node) isAlone(img *image.Image) {
+	l := n.life
+	for t := range img.Topics() {
+		for i := range t.Partitions {
+			p, id := &t.Partitions[i], model.Partition{Topic: t.ID, Index: int32(i)}
+			if p.Leader != n.id || len(p.ISR) != 1 || len(p.ELR) > 0 {
+				delete(n.alone, id)
+				delete(n.lonely, id)
+				continue
+			}
+			if n.lonely[id] {
+				continue
+			}
+			n.lonely[id] = true
+			n.c.w.After(noticeMax, func() {
+				if n.life == l && !l.over && n.lonely[id] && !n.paused {
+					n.alone[id] = n.high(id)
+				}
+			})
+		}
+	}
+}
