@@ -41,6 +41,24 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
+// FR-36 (KAFKA-16144): nobody asks anything of a cluster for ten minutes. Who leads
+// leads for all that time, in one term. One that votes alone: TestSingleVoterNeverResigns.
+func TestFR36AnIdleLeaderStays(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		w := grown(t, uint64(nodes), nodes, nodes, func(c *Config) { c.VotersTarget = nodes })
+		leader, turns := w.leader(), w.turns
+		term := func() uint64 { return leader.node.store.hard.GetTerm() }
+		began := term()
+		w.until(10*time.Minute, func() bool { return w.leader() != leader || term() != began })
+		if w.leader() != leader || term() != began {
+			w.failf("%d nodes: term %d became %d", nodes, began, term())
+		}
+		if w.turns < turns+5000 {
+			w.failf("%d nodes have turned %d times: no time has passed", nodes, w.turns-turns)
+		}
+	}
+}
+
 // lives lets a cluster live with faults.
 type lives struct {
 	*world

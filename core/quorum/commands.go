@@ -222,6 +222,9 @@ func (n *Node) release() {
 	n.answered = n.answered[:0]
 	done := n.changesDone
 	n.changesDone = nil
+	if len(done) > 0 {
+		n.view() // who asked for a change sees it
+	}
 	for _, r := range done {
 		r.reply(controller.Answer{})
 	}

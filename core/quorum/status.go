@@ -83,7 +83,7 @@ func (n *Node) Leader() model.NodeID { return model.NodeID(n.leads.Load()) }
 // Status is the quorum as its leader sees it; from any other node the error is
 // ErrNotLeaderOrFollower. It may be called concurrently and never blocks. Offsets
 // are Raft's indexes, and ends are exclusive as Kafka's. What it says of others is as of
-// the last tick.
+// the last tick, or of the last change of a voter that was asked for.
 func (n *Node) Status() (model.QuorumStatus, error) {
 	r, views := n.reached.Load(), n.views.Load()
 	if r == nil || views == nil || !n.leading.Load() {

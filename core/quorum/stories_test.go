@@ -389,7 +389,7 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 	}
 }
 
-// KAFKA-17608: the leader is removed as a voter: another leads in its place at once, and
+// FR-35 (KAFKA-17608): the leader is removed as a voter: another leads in its place at once, and
 // the one that was removed follows. By hand, any number of voters may be left.
 func TestVotersByHand(t *testing.T) {
 	w := grown(t, 1, 4, 3, nil)
@@ -401,6 +401,9 @@ func TestVotersByHand(t *testing.T) {
 	}
 	if took := w.now.Sub(began); took > 700*time.Millisecond || w.leader() == nil || w.leader() == leader {
 		w.failf("after %v the leader is %v", took, w.leader())
+	}
+	if st, err := w.leader().node.Status(); err != nil || len(st.Voters) != 2 {
+		w.failf("who asked is told of %+v, %v", st.Voters, err)
 	}
 	// The fourth takes the place: the target is three.
 	w.until(5*time.Second, func() bool { return w.voters() == 3 })
@@ -448,7 +451,8 @@ func TestVotersByHand(t *testing.T) {
 	}
 }
 
-// KAFKA-20895: a leader that is told to end has another lead first, without a lost round.
+// FR-38 (KAFKA-20895): a leader that is told to end has another lead first, without a lost
+// round.
 func TestHandOver(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		w := grown(t, uint64(nodes), nodes, nodes, func(c *Config) { c.VotersTarget = 5 - 2*(5-nodes)/2 })
