@@ -272,9 +272,10 @@ func TestHistories(t *testing.T) {
 func TestCounts(t *testing.T) {
 	c := New(nil)
 	c.Published(1, 1, imageOf(t, 5, image.Partition{ISR: isr(1, 2), Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1}))
-	c.Published(1, 1, imageOf(t, 6, image.Partition{ISR: isr(2), Leader: 2, LeaderEpoch: 2, PartitionEpoch: 2}))
-	if c.Elections() != 1 || c.ISRChanges() != 1 || c.Newest().Offset != 6 {
-		t.Errorf("%d elections, %d changes of ISRs, newest offset %d", c.Elections(), c.ISRChanges(), c.Newest().Offset)
+	c.Published(1, 1, imageOf(t, 6, image.Partition{ISR: isr(2), Adding: isr(3), Leader: 2, LeaderEpoch: 2, PartitionEpoch: 2}))
+	c.Published(1, 1, imageOf(t, 7, image.Partition{ISR: isr(2), Leader: 2, LeaderEpoch: 2, PartitionEpoch: 3}))
+	if c.Elections() != 1 || c.ISRChanges() != 1 || c.Moves() != 1 || c.Newest().Offset != 7 {
+		t.Errorf("%d elections, %d changes of ISRs, %d moves, newest offset %d", c.Elections(), c.ISRChanges(), c.Moves(), c.Newest().Offset)
 	}
 }
 
@@ -291,8 +292,11 @@ func TestUnsettled(t *testing.T) {
 	for want, img := range map[string]*image.Image{
 		"is not registered": without(t, 5),
 		"is fenced":         d.Image(),
-		"has no leader":     imageOf(t, 5, image.Partition{ISR: all, Leader: model.NoNode, LeaderEpoch: 1, PartitionEpoch: 1}),
-		"is not in sync":    imageOf(t, 5, image.Partition{ISR: isr(1, 2), Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1}),
+		"is still to get replicas [3]": imageOf(t, 5, image.Partition{
+			Replicas: all, ISR: isr(1, 2), Adding: isr(3), Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1,
+		}),
+		"has no leader":  imageOf(t, 5, image.Partition{ISR: all, Leader: model.NoNode, LeaderEpoch: 1, PartitionEpoch: 1}),
+		"is not in sync": imageOf(t, 5, image.Partition{ISR: isr(1, 2), Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1}),
 	} {
 		if got := Unsettled(img, all); !strings.Contains(got, want) {
 			t.Errorf("unsettled metadata: %q, want %q", got, want)

@@ -17,6 +17,7 @@ type metadata struct {
 	last       map[model.Partition]lastSeen
 	newest     *image.Image
 	isrChanges int
+	moves      int
 }
 
 type life struct {
@@ -30,6 +31,7 @@ type lastSeen struct {
 	epoch  model.LeaderEpoch
 	number model.PartitionEpoch
 	isr    []model.NodeID
+	moving bool // its replicas are being changed
 }
 
 func newMetadata() metadata {
@@ -44,6 +46,9 @@ func (c *Checker) Newest() *image.Image { return c.metadata.newest }
 
 // ISRChanges counts changes of ISRs in the images.
 func (c *Checker) ISRChanges() int { return c.metadata.isrChanges }
+
+// Moves counts the reassignments in the images that came to their end. (KIP-455)
+func (c *Checker) Moves() int { return c.metadata.moves }
 
 // Published tells that a node has a new image, in the life of it that start numbers.
 func (c *Checker) Published(node model.NodeID, start int, img *image.Image) {
@@ -109,7 +114,11 @@ func (c *Checker) registered(id model.Partition, p *image.Partition) {
 	if known && !slices.Equal(p.ISR, old.isr) {
 		c.metadata.isrChanges++
 	}
-	c.metadata.last[id] = lastSeen{leader: p.Leader, epoch: p.LeaderEpoch, number: p.PartitionEpoch, isr: p.ISR}
+	moving := len(p.Adding)+len(p.Removing) > 0
+	if known && old.moving && !moving {
+		c.metadata.moves++
+	}
+	c.metadata.last[id] = lastSeen{leader: p.Leader, epoch: p.LeaderEpoch, number: p.PartitionEpoch, isr: p.ISR, moving: moving}
 	if p.Leader != model.NoNode {
 		c.leads(c.of(id), p.LeaderEpoch, p.Leader, "the metadata says so")
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // Unsettled says what is not as it should be some time after faults have ended, or "": each
-// node is registered and not fenced, every partition has a leader, and all its replicas are
-// in sync.
+// node is registered and not fenced, every partition has a leader, no reassignment is under
+// way, and all replicas are in sync.
 func Unsettled(img *image.Image, nodes []model.NodeID) string {
 	for _, n := range nodes {
 		if b, ok := img.Broker(n); !ok {
@@ -24,6 +24,9 @@ func Unsettled(img *image.Image, nodes []model.NodeID) string {
 			p := &t.Partitions[i]
 			if p.Leader == model.NoNode {
 				return fmt.Sprintf("partition %s-%d has no leader", t.Name, i)
+			}
+			if len(p.Adding)+len(p.Removing) > 0 {
+				return fmt.Sprintf("partition %s-%d is still to get replicas %v and to lose %v", t.Name, i, p.Adding, p.Removing)
 			}
 			for _, n := range p.Replicas {
 				if slices.Contains(nodes, n) && !slices.Contains(p.ISR, n) {

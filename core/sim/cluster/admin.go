@@ -49,6 +49,30 @@ func (c *cluster) removeTopic() {
 	})
 }
 
+// reassign gives a partition other replicas, or has it keep those that it had. (KIP-455)
+func (c *cluster) reassign() {
+	asked := c.someNode()
+	if asked == nil {
+		return
+	}
+	p := model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
+	if len(c.more) > 0 && c.w.Chance(3) {
+		p = model.Partition{Topic: c.more[c.w.Rand.IntN(len(c.more))].ID}
+	}
+	change := model.Reassignment{Partition: p}
+	if !c.w.Chance(5) {
+		for _, at := range c.w.Rand.Perm(len(c.nodes))[:min(1+c.w.Rand.IntN(3), len(c.nodes))] {
+			change.Replicas = append(change.Replicas, c.nodes[at].id)
+		}
+	}
+	asked.command(controller.AlterReassignments{Changes: []model.Reassignment{change}}, func(a controller.Answer) {
+		if a.Err == nil && a.Errs[0] == nil {
+			c.report.Reassigned++
+			c.w.Note("partition %s is to have replicas %v", p, change.Replicas)
+		}
+	})
+}
+
 // purged: a directory holds no log of a topic any more that was removed. The controller is
 // told until it answers.
 func (n *node) purged(topic model.TopicID, dir model.DirectoryID) {

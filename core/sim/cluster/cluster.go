@@ -282,7 +282,7 @@ func (c *cluster) fill() {
 	for _, n := range c.nodes {
 		r.Failed += n.faults.Failed
 	}
-	r.Elections, r.ISRChanges = c.check.Elections(), c.check.ISRChanges()
+	r.Elections, r.ISRChanges, r.Moves = c.check.Elections(), c.check.ISRChanges(), c.check.Moves()
 	r.Events, r.Rounds, r.Seconds = c.events, c.round, int(c.w.Now().Sub(world.Epoch).Seconds())
 	r.Violations, r.Trace = c.check.Violations(), c.w.Trace()
 }

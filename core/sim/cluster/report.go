@@ -35,6 +35,8 @@ type Report struct {
 	Topics      int
 	Removals    int // of topics
 	Changes     int // of settings
+	Reassigned  int // partitions, as it was asked
+	Moves       int // of partitions, that came to their end
 	SaveDeaths  int // of nodes, in a save of the quorum's disk
 	Rounds      int // of faults
 	Seconds     int // that were simulated

@@ -28,7 +28,7 @@ func (c *cluster) happen() {
 	if !n.up() {
 		return
 	}
-	switch c.w.Rand.IntN(26) {
+	switch c.w.Rand.IntN(29) {
 	case 0, 1:
 		n.faults.Arm(func() { c.kill(n) })
 	case 2:
@@ -61,6 +61,8 @@ func (c *cluster) happen() {
 		c.elect()
 	case 23, 24, 25:
 		c.isolate()
+	case 26, 27, 28:
+		c.reassign()
 	case 15:
 		n.wall = c.w.Between(-time.Hour, time.Hour)
 	}
