@@ -14,7 +14,15 @@ import (
 var brokerd string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "brokerd-chaos-test-")
+	network := os.Getenv("BROKERD_CHAOS_NET")
+	if network == "" {
+		network = "namespaces"
+	}
+	err := chooseNetwork(network)
+	var dir string
+	if err == nil {
+		dir, err = os.MkdirTemp("", "brokerd-chaos-test-")
+	}
 	if err == nil {
 		brokerd = filepath.Join(dir, "brokerd")
 		err = build(brokerd)

@@ -23,8 +23,8 @@ const (
 
 // cluster is three brokers and who asks them.
 type cluster struct {
-	nodes  []*node // broker n is at n-1
-	wires  *wires
+	nodes []*node // broker n is at n-1
+	between
 	ledger *ledger
 	asking *kgo.Client
 }
@@ -35,16 +35,18 @@ func newCluster(executable, dir string, l *ledger) (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{ledger: l}
-	c.wires = newWires(c.owner)
+	var err error
+	if c.between, err = newBetween(c.owner); err != nil {
+		return nil, err
+	}
 	for n := 1; n <= brokers; n++ {
-		b, err := newNode(n, executable, dir, secret, c.wires)
+		b, err := newNode(n, executable, dir, secret, c.between)
 		if err != nil {
 			return nil, err
 		}
 		b.exits = func(n int, err error, tail string) { l.violate(exited, "broker %d: %v\n%s", n, err, tail) }
 		c.nodes = append(c.nodes, b)
 	}
-	var err error
 	c.asking, err = newClient(c.addrs(), kgo.RequestRetries(0))
 	return c, err
 }
@@ -94,7 +96,7 @@ func (c *cluster) stop() {
 	for _, b := range c.nodes {
 		b.watched.Wait()
 	}
-	c.wires.stop()
+	c.between.stop()
 	c.asking.Close()
 }
 

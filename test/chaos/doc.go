@@ -6,18 +6,23 @@
 //	go run ./test/chaos -events kill-leader,cut -count 50 -seed 7
 //	go run ./test/chaos -count 20 -hurry 5               five events, one upon the other
 //	go run ./test/chaos -growths 5                       one broker becomes three, under load
+//	go run ./test/chaos -net wires                       where network namespaces may not be made
 //
-// It owns the brokers' processes (nodes.go), the wires between their transports, which it can
-// cut in each direction (wires.go), the load (load.go), the ledger that tells whether
-// anything was lost, changed, doubled or left out (ledger.go), the faults (events.go), the
-// growth of a cluster (growth.go) and the table that it prints. It never reaches into a
-// broker: what it knows, a user can know.
+// It owns the brokers' processes (nodes.go), the network between them, which it can cut in
+// each direction (between.go): each broker in a network namespace, and a hub that drops
+// packets (namespaces_linux.go), or, without root and only where asked for, a proxy
+// (wires.go). It owns the load (load.go), the ledger that tells whether anything was lost,
+// changed, doubled or left out (ledger.go), the history of each partition, whose windows
+// porcupine checks (history.go, logmodel.go), the faults (events.go), the growth of a cluster
+// (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
+// user can know.
 //
 // What must hold, whatever happens: an acknowledged record can be read at the offset that
-// was told; an offset never changes its record; offsets have no holes; a record of an
-// idempotent producer is there once, in the order of sending; no client sees an error; and
-// when a fault ends, each partition acknowledges again, with all its replicas in sync, before
-// a time. The program ends with 1 where anything did not.
+// was told; what producers, consumers and those who ask for a log's end are told is as if one
+// log had done it all, one thing after the other; an offset never changes its record; offsets
+// have no holes; a record of an idempotent producer is there once, in the order of sending; no
+// client sees an error; and when a fault ends, each partition acknowledges again, with all its
+// replicas in sync, before a time. The program ends with 1 where anything did not.
 //
 // Only Linux: whose a connection is, and which process is a plugin, is read from /proc.
 package main

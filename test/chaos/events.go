@@ -288,11 +288,18 @@ func (r *run) rolling() (string, error) {
 func (r *run) lasting(what string) (string, error) {
 	d, reset := r.between(r.longest/10, r.longest), r.rng.IntN(2) == 0
 	wait(d)
-	r.wires.mend(reset)
-	if reset {
-		return fmt.Sprintf("%s for %s, and connections were lost", what, d.Round(time.Millisecond)), nil
+	kept, err := r.mend(reset)
+	return fmt.Sprintf("%s for %s, and %s", what, d.Round(time.Millisecond), kept), err
+}
+
+// severed cuts directions, and waits.
+func (r *run) severed(what string, directions ...[2]int) (string, error) {
+	for _, d := range directions {
+		if err := r.sever(d[0], d[1]); err != nil {
+			return what, err
+		}
 	}
-	return fmt.Sprintf("%s for %s, and what was kept came late", what, d.Round(time.Millisecond)), nil
+	return r.lasting(what)
 }
 
 func (r *run) others(n int) []int {
@@ -301,33 +308,22 @@ func (r *run) others(n int) []int {
 
 func (r *run) cut() (string, error) {
 	n := r.any()
-	for _, m := range r.others(n) {
-		r.wires.sever(n, m)
-		r.wires.sever(m, n)
-	}
-	return r.lasting(fmt.Sprintf("broker %d", n))
+	m := r.others(n)
+	return r.severed(fmt.Sprintf("broker %d", n), [2]int{n, m[0]}, [2]int{m[0], n}, [2]int{n, m[1]}, [2]int{m[1], n})
 }
 
 func (r *run) cutOneWay() (string, error) {
-	n, heard := r.any(), r.rng.IntN(2) == 0
-	for _, m := range r.others(n) {
-		if heard {
-			r.wires.sever(m, n)
-		} else {
-			r.wires.sever(n, m)
-		}
+	n := r.any()
+	m := r.others(n)
+	if r.rng.IntN(2) == 0 {
+		return r.severed(fmt.Sprintf("broker %d heard nothing", n), [2]int{m[0], n}, [2]int{m[1], n})
 	}
-	if heard {
-		return r.lasting(fmt.Sprintf("broker %d heard nothing", n))
-	}
-	return r.lasting(fmt.Sprintf("broker %d was not heard", n))
+	return r.severed(fmt.Sprintf("broker %d was not heard", n), [2]int{n, m[0]}, [2]int{n, m[1]})
 }
 
 func (r *run) cutPair() (string, error) {
-	pair := r.others(r.any())
-	r.wires.sever(pair[0], pair[1])
-	r.wires.sever(pair[1], pair[0])
-	return r.lasting(fmt.Sprintf("brokers %d and %d", pair[0], pair[1]))
+	m := r.others(r.any())
+	return r.severed(fmt.Sprintf("brokers %d and %d", m[0], m[1]), [2]int{m[0], m[1]}, [2]int{m[1], m[0]})
 }
 
 // one has one event happen; settle: and waits until all serves again, with all replicas in sync.

@@ -27,6 +27,7 @@ func growth(opts options, number int, all *table) error {
 		return err
 	}
 	l := newLedger(partitions, true, false)
+	l.history = newHistory(l)
 	c, err := newCluster(opts.brokerd, dir, l)
 	if err != nil {
 		return err
@@ -76,6 +77,7 @@ func growth(opts options, number int, all *table) error {
 	}
 	ld.finish(servedMax)
 	c.readBackFromEach()
+	l.history.finish()
 	all.count(l)
 	return nil
 }

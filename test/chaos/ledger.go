@@ -35,15 +35,20 @@ const (
 	exited    violation = "exit by itself"
 	// secondCluster is a broker of another cluster than the first one's.
 	secondCluster violation = "second cluster"
+	// disordered is a window of a history that no log could have (history.go), and undecided
+	// one of which that is not known in time.
+	disordered violation = "not linearizable"
+	undecided  violation = "undecided"
 )
 
-var violations = []violation{lost, changed, doubled, hole, disorder, clientErr, notServed, exited, secondCluster}
+var violations = []violation{lost, changed, doubled, hole, disorder, clientErr, notServed, exited, secondCluster, disordered, undecided}
 
 // ledger holds what clients were told and what was read. Its methods may be called
 // concurrently.
 type ledger struct {
 	mu         sync.Mutex
-	idempotent []bool // by producer
+	idempotent []bool   // by producer
+	history    *history // or nil
 	partitions []*track
 	broken     map[violation]int
 	told       []string
@@ -89,11 +94,14 @@ func (l *ledger) send(producer, partition int) record {
 	defer l.mu.Unlock()
 	t := l.partitions[partition]
 	t.sent[producer]++
-	return record{producer, partition, t.sent[producer]}
+	r := record{producer, partition, t.sent[producer]}
+	l.history.sent(r)
+	return r
 }
 
 // ack notes that a record was acknowledged at an offset.
 func (l *ledger) ack(r record, offset int64) {
+	l.history.acked(r, offset)
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()

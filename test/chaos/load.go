@@ -66,6 +66,10 @@ func startLoad(addrs []string, l *ledger) (*load, error) {
 		stopRead()
 		return nil, err
 	}
+	if l.history != nil {
+		ld.reading.Go(func() { l.history.run(readCtx) })
+		ld.reading.Go(func() { l.history.watchEnds(readCtx, addrs) })
+	}
 	ld.reading.Go(func() {
 		defer c.Close()
 		rd := l.newReader()
@@ -147,6 +151,7 @@ func (rd *reader) poll(ctx context.Context, c *kgo.Client) {
 			return
 		}
 		rd.took(int(got.Partition), got.Offset, r)
+		rd.ledger.history.took(int(got.Partition), got.Offset, r, got.LeaderEpoch)
 	})
 }
 

@@ -42,10 +42,15 @@ func main() {
 	flag.StringVar(&opts.brokerd, "brokerd", "", "the executable; built where none is named")
 	flag.StringVar(&opts.dir, "dir", "", "directory of all data and outputs; a temporary one where none is named")
 	flag.BoolVar(&opts.keep, "keep", false, "keep that directory also where nothing is wrong")
+	network := flag.String("net", "namespaces", "namespaces: each broker in a network namespace (needs root); wires: a proxy between them")
 	flag.Usage = usage
 	flag.Parse()
 	var broken bool
-	var err error
+	err := chooseNetwork(*network)
+	if err != nil {
+		say(os.Stderr, "%v\n", err)
+		os.Exit(2)
+	}
 	if opts.events, err = choose(*names); err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		broken, err = chaos(ctx, opts)
@@ -58,6 +63,20 @@ func main() {
 	case broken:
 		os.Exit(1)
 	}
+}
+
+// chooseNetwork has the program be where the brokers' network can be.
+func chooseNetwork(kind string) error {
+	switch kind {
+	case "wires":
+		return nil
+	case "namespaces":
+		if err := enterHub(); err != nil {
+			return fmt.Errorf("THIS MACHINE GIVES NO NETWORK NAMESPACES: %w. Nothing was tried. A proxy between the brokers, which cuts connections and drops no packet, is used where it is asked for: -net wires, or BROKERD_CHAOS_NET=wires for the tests", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no network %q", kind)
 }
 
 // say prints; where nobody can be told, the exit code tells.
@@ -132,15 +151,18 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 }
 
 func build(path string) error {
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput(); err != nil {
-		return fmt.Errorf("build brokerd: %w\n%s", err, out)
-	}
-	return nil
+	return outside(func() error {
+		if out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput(); err != nil {
+			return fmt.Errorf("build brokerd: %w\n%s", err, out)
+		}
+		return nil
+	})
 }
 
 // faults runs three brokers, and as many events of each kind as are asked for.
 func faults(ctx context.Context, opts options, all *table) error {
 	l := newLedger(partitions, true, false)
+	l.history = newHistory(l)
 	c, err := newCluster(opts.brokerd, opts.dir, l)
 	if err != nil {
 		return err
@@ -181,6 +203,7 @@ func faults(ctx context.Context, opts options, all *table) error {
 	}
 	ld.finish(servedMax)
 	c.readBackFromEach()
+	l.history.finish()
 	all.restarted = append(all.restarted, r.restarted...)
 	all.count(l)
 	return nil
@@ -192,6 +215,7 @@ type table struct {
 	pauses             map[string][]time.Duration
 	restarted          []time.Duration
 	sent, acknowledged int
+	windows            int // of histories that were checked
 	broken             map[violation]int
 	told               []string
 	began              time.Time
@@ -212,6 +236,7 @@ func (t *table) count(l *ledger) {
 	sent, acknowledged := l.counts()
 	t.sent += sent
 	t.acknowledged += acknowledged
+	t.windows += l.history.checked()
 	broken, told := l.sum()
 	for v, n := range broken {
 		t.broken[v] += n
@@ -231,7 +256,7 @@ func (t *table) print(opts options) (broken bool) {
 		p50, most := spread(t.restarted)
 		say(opts.out, "all killed: each partition acknowledged p50 %s, max %s after the start\n", p50, most)
 	}
-	say(opts.out, "%d records sent, %d acknowledged", t.sent, t.acknowledged)
+	say(opts.out, "%d records sent, %d acknowledged, %d windows of histories checked", t.sent, t.acknowledged, t.windows)
 	for _, v := range violations {
 		say(opts.out, ", %d %s", t.broken[v], v)
 		broken = broken || t.broken[v] > 0

@@ -39,8 +39,9 @@ type node struct {
 	output     string // the file of all that it printed
 	clients    string // where clients dial it
 	transport  string // where it listens for others
-	reached    string // where others dial it, which is its gate
-	gate       *gate
+	reached    string // where others dial it
+	admin      string // where it tells of itself
+	between    between
 	secret     string
 	seeds      []string
 	alone      bool // it may create a cluster by itself
@@ -71,32 +72,30 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
 }
 
-// newNode makes a broker that is yet to be started. Others dial it by wires.
-func newNode(n int, executable, dir, secret string, w *wires) (*node, error) {
-	var ports [2]int
-	for i := range ports {
-		var err error
-		if ports[i], err = freePort(); err != nil {
+// newNode makes a broker that is yet to be started. Others dial it by a network.
+func newNode(n int, executable, dir, secret string, w between) (*node, error) {
+	var at [3]string
+	for i := range at {
+		port, err := freePort()
+		if err != nil {
 			return nil, err
 		}
+		at[i] = net.JoinHostPort(w.host(n), strconv.Itoa(port))
 	}
 	b := &node{
 		n: n, executable: executable, secret: secret,
 		dir: filepath.Join(dir, fmt.Sprintf("broker-%d", n)), output: filepath.Join(dir, fmt.Sprintf("broker-%d.log", n)),
-		clients: "127.0.0.1:" + strconv.Itoa(ports[0]), transport: "127.0.0.1:" + strconv.Itoa(ports[1]),
+		clients: at[0], transport: at[1], admin: at[2], between: w,
 	}
 	var err error
-	if b.gate, err = w.gate(n, b.transport); err != nil {
-		return nil, err
-	}
-	b.reached = b.gate.addr
-	return b, nil
+	b.reached, err = w.reach(n, b.transport)
+	return b, err
 }
 
 func (b *node) arguments() []string {
 	var out []string
 	for _, pair := range []string{
-		"node.id=" + strconv.Itoa(b.n), "data=" + b.dir, "listeners=PLAINTEXT://" + b.clients, "admin.listen=127.0.0.1:0",
+		"node.id=" + strconv.Itoa(b.n), "data=" + b.dir, "listeners=PLAINTEXT://" + b.clients, "admin.listen=" + b.admin,
 		"cluster.bootstrap=" + strconv.FormatBool(b.alone || len(b.seeds) > 0), "cluster.seeds=" + strings.Join(b.seeds, ","),
 		"transport.plugin=" + transportPlugin, "group.initial.rebalance.delay.ms=0",
 		fmt.Sprintf(`transport.config={"listen":%q,"advertise":%q,"secret_file":%q}`, b.transport, b.reached, b.secret),
@@ -126,11 +125,7 @@ func (b *node) launch() error {
 	cmd := exec.Command(b.executable, b.arguments()...)
 	cmd.Stdout, cmd.Stderr = output, output
 	endWithParent(cmd)
-	if err := b.gate.open(); err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		b.gate.close()
+	if err := b.between.start(b.n, cmd); err != nil {
 		return fmt.Errorf("start broker %d: %w", b.n, err)
 	}
 	l := &life{cmd: cmd, done: make(chan struct{})}
@@ -142,7 +137,7 @@ func (b *node) launch() error {
 // watch waits for the end of a process, and starts another one where it was not to end.
 func (b *node) watch(l *life) {
 	l.err = l.cmd.Wait()
-	b.gate.close()
+	b.between.ended(b.n)
 	close(l.done)
 	b.mu.Lock()
 	unasked := b.wanted && b.now == l

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ type wires struct {
 	grew  *sync.Cond // a direction was mended, or a connection closed
 	cut   map[[2]int]bool
 	conns map[*wire]bool
+	gates map[int]*gate
 	ends  bool
 
 	carrying sync.WaitGroup
@@ -50,10 +52,38 @@ type wire struct {
 }
 
 func newWires(owner func(string) int) *wires {
-	w := &wires{owner: owner, cut: map[[2]int]bool{}, conns: map[*wire]bool{}}
+	w := &wires{owner: owner, cut: map[[2]int]bool{}, conns: map[*wire]bool{}, gates: map[int]*gate{}}
 	w.grew = sync.NewCond(&w.mu)
 	return w
 }
+
+// host implements between.
+func (w *wires) host(int) string { return "127.0.0.1" }
+
+// reach implements between.
+func (w *wires) reach(n int, transport string) (string, error) {
+	g, err := w.gate(n, transport)
+	if err != nil {
+		return "", err
+	}
+	w.gates[n] = g
+	return g.addr, nil
+}
+
+// start implements between.
+func (w *wires) start(n int, cmd *exec.Cmd) error {
+	if err := w.gates[n].open(); err != nil {
+		return err
+	}
+	err := cmd.Start()
+	if err != nil {
+		w.gates[n].close()
+	}
+	return err
+}
+
+// ended implements between.
+func (w *wires) ended(n int) { w.gates[n].close() }
 
 // gate makes the address at which broker n is dialled, which listens at an address.
 func (w *wires) gate(n int, target string) (*gate, error) {
@@ -157,16 +187,17 @@ func (w *wires) wait(from, to int, c *wire) bool {
 	return !w.ends
 }
 
-// sever cuts a direction.
-func (w *wires) sever(from, to int) {
+// sever implements between.
+func (w *wires) sever(from, to int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut[[2]int{from, to}] = true
+	return nil
 }
 
-// mend ends all cuts. reset breaks the connections that were cut, and so loses what they kept;
-// otherwise it arrives late.
-func (w *wires) mend(reset bool) {
+// mend implements between. reset breaks the connections that were cut, and so loses what they
+// kept; otherwise it arrives late.
+func (w *wires) mend(reset bool) (string, error) {
 	w.mu.Lock()
 	var broken []*wire
 	for c := range w.conns {
@@ -185,6 +216,10 @@ func (w *wires) mend(reset bool) {
 		w.close(c)
 	}
 	w.grew.Broadcast()
+	if reset {
+		return "connections were lost", nil
+	}
+	return "what was kept came late", nil
 }
 
 // stop ends all, when all gates are closed.

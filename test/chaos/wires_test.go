@@ -75,14 +75,14 @@ func TestWiresAreCutOneWay(t *testing.T) {
 	if !arrives(t, near, far, 'a', soon) || !arrives(t, far, near, 'b', soon) {
 		t.Fatal("a byte does not come before the cut")
 	}
-	w.sever(1, 2)
+	_ = w.sever(1, 2)
 	if arrives(t, near, far, 'c', never) {
 		t.Error("a byte came through the cut")
 	}
 	if !arrives(t, far, near, 'd', soon) {
 		t.Error("a byte does not come the other way")
 	}
-	w.mend(false)
+	_, _ = w.mend(false)
 	if !comes(t, far, 'c', soon) {
 		t.Error("what was kept does not come")
 	}
@@ -91,11 +91,11 @@ func TestWiresAreCutOneWay(t *testing.T) {
 // TestWiresLoseWhatTheyKept: a cut that ends with connections lost keeps nothing.
 func TestWiresLoseWhatTheyKept(t *testing.T) {
 	w, near, far := carried(t)
-	w.sever(1, 2)
+	_ = w.sever(1, 2)
 	if arrives(t, near, far, 'a', never) {
 		t.Error("a byte came through the cut")
 	}
-	w.mend(true)
+	_, _ = w.mend(true)
 	_ = far.SetReadDeadline(time.Now().Add(soon))
 	if rest, err := io.ReadAll(far); len(rest) != 0 || os.IsTimeout(err) {
 		t.Errorf("%q came, %v", rest, err)
