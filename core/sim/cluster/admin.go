@@ -61,9 +61,7 @@ func (c *cluster) reassign() {
 	}
 	change := model.Reassignment{Partition: p}
 	if !c.w.Chance(5) {
-		for _, at := range c.w.Rand.Perm(len(c.nodes))[:min(1+c.w.Rand.IntN(3), len(c.nodes))] {
-			change.Replicas = append(change.Replicas, c.nodes[at].id)
-		}
+		change.Replicas = c.drawOthers(c.retiring, 1+c.w.Rand.IntN(3))
 	}
 	asked.command(controller.AlterReassignments{Changes: []model.Reassignment{change}}, func(a controller.Answer) {
 		if a.Err == nil && a.Errs[0] == nil {

@@ -20,18 +20,20 @@ const topicName = "orders" // of the producers
 
 // cluster is one run.
 type cluster struct {
-	w       *world.World
-	opts    Options
-	report  *Report
-	check   *check.Checker
-	net     *memnet.Machine
-	network *network
-	nodes   []*node
-	byPlace map[memnet.Node]*node
-	faulty  bool
-	round   int  // of faults
-	last    bool // it is the last
-	topic   model.TopicID
+	w        *world.World
+	opts     Options
+	report   *Report
+	check    *check.Checker
+	net      *memnet.Machine
+	network  *network
+	nodes    []*node
+	made     int   // nodes, with those that have left
+	retiring *node // or nil
+	byPlace  map[memnet.Node]*node
+	faulty   bool
+	round    int  // of faults
+	last     bool // it is the last
+	topic    model.TopicID
 
 	producers []*producer
 	highest   map[model.Partition]int64 // high watermarks that readers saw

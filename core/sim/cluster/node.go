@@ -35,10 +35,11 @@ type node struct {
 	clock      clock
 	wall       time.Duration // how far the wall clock is from the node's own
 
-	starts int
-	life   *life // of the last start
-	paused bool
-	parked []func() // what is due and waits for the end of the pause
+	starts  int
+	retired bool  // it does not start again
+	life    *life // of the last start
+	paused  bool
+	parked  []func() // what is due and waits for the end of the pause
 
 	// Of the life that is up.
 	store       *store
@@ -54,7 +55,8 @@ type node struct {
 }
 
 func (c *cluster) addNode() (*node, error) {
-	id := model.NodeID(len(c.nodes) + 1)
+	c.made++
+	id := model.NodeID(c.made)
 	n := &node{c: c, id: id, endpoint: fmt.Sprintf("node%d:9090", id), disk: &memstore.Disk{}, directory: c.newDirectory()}
 	n.quorumDisk = &quorumDisk{n: n}
 	n.clock.drift = c.w.Between(-driftMax, driftMax)

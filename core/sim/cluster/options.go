@@ -71,8 +71,9 @@ func OptionsOf(seed uint64) Options {
 func LongOptionsOf(seed uint64, length time.Duration) Options {
 	o := OptionsOf(seed)
 	w := world.New(seed^0x10a6, nil)
-	if o.Nodes < 3 {
-		o.NodesMax = 3
+	o.NodesMax = max(o.NodesMax, 3)
+	if w.Chance(2) {
+		o.NodesMax = max(o.NodesMax, 4)
 	}
 	o.Faulty, o.Round = length, w.Between(10*time.Second, 90*time.Second)
 	o.Pace = w.Between(100*time.Millisecond, 2*time.Second)

@@ -32,6 +32,7 @@ type Report struct {
 	Wipes       int // of disks
 	AllAtOnce   int // times that all nodes went
 	Joins       int // of nodes
+	Retired     int // likewise, for ever
 	Topics      int
 	Removals    int // of topics
 	Changes     int // of settings

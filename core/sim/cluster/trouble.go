@@ -28,7 +28,7 @@ func (c *cluster) happen() {
 	if !n.up() {
 		return
 	}
-	switch c.w.Rand.IntN(29) {
+	switch c.w.Rand.IntN(30) {
 	case 0, 1:
 		n.faults.Arm(func() { c.kill(n) })
 	case 2:
@@ -63,6 +63,8 @@ func (c *cluster) happen() {
 		c.isolate()
 	case 26, 27, 28:
 		c.reassign()
+	case 29:
+		c.retire(n)
 	case 15:
 		n.wall = c.w.Between(-time.Hour, time.Hour)
 	}
@@ -86,7 +88,7 @@ func (c *cluster) restart(n *node) {
 		most = 5 * time.Second
 	}
 	c.w.After(c.w.Between(time.Millisecond, most), func() {
-		if starts == n.starts {
+		if starts == n.starts && !n.retired {
 			c.startAgain(n)
 		}
 	})
