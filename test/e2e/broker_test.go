@@ -39,7 +39,9 @@ type broker struct {
 	admin int      // port of the admin listener, of one that is watched
 	// brokers is how many it is, with ports from port on; 0: one.
 	brokers int
-	now     *process // nil while none runs
+	// settings are those of a broker that is started as on a server, without dev.
+	settings []string
+	now      *process // nil while none runs
 }
 
 // process is one life of a broker.
@@ -103,7 +105,14 @@ func (b *broker) launch() {
 		b.t.Fatal(err)
 	}
 	defer output.Close() // the process has its own descriptor
-	cmd := exec.Command(path, append([]string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}, b.args...)...)
+	args := append([]string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}, b.args...)
+	if b.settings != nil {
+		args = nil
+		for _, pair := range b.settings {
+			args = append(args, "--set", pair)
+		}
+	}
+	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = append(slices.Concat(os.Environ(), carriedEnv()), b.env...)
 	if err := cmd.Start(); err != nil {

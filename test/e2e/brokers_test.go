@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,34 @@ func startBrokersOn(t *testing.T, dir string, n int, args ...string) *broker {
 		t.Fatalf("%v\n%s", err, b.tail())
 	}
 	return b
+}
+
+// newServers makes brokers that are yet to be started, each by itself and with the same
+// settings but for its place, as on servers: all are seeds, and each may create a cluster.
+func newServers(t *testing.T, n int) []*broker {
+	t.Helper()
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("secret", 8)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at, clients := freePorts(t, n), freePorts(t, n)
+	var all []*broker
+	var seeds []string
+	for i := range n {
+		seeds = append(seeds, "127.0.0.1:"+strconv.Itoa(at+i))
+	}
+	for i := range n {
+		b := newBroker(t, brokerDir(dir, int32(i+1)))
+		b.port = clients + i
+		b.settings = []string{
+			"node.id=" + strconv.Itoa(i+1), "data=" + b.dir, "listeners=PLAINTEXT://" + b.addr(), "admin.listen=127.0.0.1:0",
+			"cluster.seeds=" + strings.Join(seeds, ","), "transport.plugin=transport-tcp",
+			fmt.Sprintf(`transport.config={"listen":%q,"secret_file":%q}`, seeds[i], secret),
+		}
+		all = append(all, b)
+	}
+	return all
 }
 
 // metadata asks a broker for what it knows of the cluster now.
