@@ -25,6 +25,7 @@ const (
 type cluster struct {
 	nodes []*node // broker n is at n-1
 	between
+	disks  *disks // or nil
 	ledger *ledger
 	asking *kgo.Client
 }
@@ -98,6 +99,9 @@ func (c *cluster) stop() {
 	}
 	c.between.stop()
 	c.asking.Close()
+	if err := c.removeDisks(); err != nil {
+		say(os.Stderr, "remove the disks: %v\n", err)
+	}
 }
 
 // eventually waits until f returns nil; its error is f's last one.

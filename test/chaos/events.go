@@ -29,7 +29,7 @@ type event struct {
 
 // events are all kinds of them.
 func events() []event {
-	return []event{
+	return append([]event{
 		{"kill-leader", "kill -9 of the leader of a partition", (*run).killLeader},
 		{"kill-follower", "kill -9 of a follower", (*run).killFollower},
 		{"kill-controller", "kill -9 of the active controller", (*run).killController},
@@ -45,7 +45,7 @@ func events() []event {
 		{"cut", "a broker cut off both ways for a while", (*run).cut},
 		{"cut-one-way", "a broker that is not heard, or hears nothing, for a while", (*run).cutOneWay},
 		{"cut-pair", "two brokers cut off from each other for a while", (*run).cutPair},
-	}
+	}, diskEvents()...)
 }
 
 // run is one run of faults.

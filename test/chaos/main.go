@@ -22,13 +22,16 @@ type options struct {
 	events  []event
 	count   int
 	growths int
-	longest time.Duration // of a fault
-	hurry   int           // events before all must serve again
-	seed    uint64
-	brokerd string
-	dir     string
-	keep    bool
-	out     io.Writer
+	// powerCuts is how often all lose power at once, and flush is the brokers' policy then.
+	powerCuts int
+	flush     string
+	longest   time.Duration // of a fault
+	hurry     int           // events before all must serve again
+	seed      uint64
+	brokerd   string
+	dir       string
+	keep      bool
+	out       io.Writer
 }
 
 func main() {
@@ -43,6 +46,8 @@ func main() {
 	flag.StringVar(&opts.dir, "dir", "", "directory of all data and outputs; a temporary one where none is named")
 	flag.BoolVar(&opts.keep, "keep", false, "keep that directory also where nothing is wrong")
 	network := flag.String("net", "namespaces", "namespaces: each broker in a network namespace (needs root); wires: a proxy between them")
+	flag.IntVar(&opts.powerCuts, "power-cuts", 0, "how often all three lose power at once")
+	flag.StringVar(&opts.flush, "flush", "replicated", "the flush policy of brokers that lose power: always or replicated")
 	flag.Usage = usage
 	flag.Parse()
 	var broken bool
@@ -132,6 +137,7 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 			return false, err
 		}
 	}
+	opts = withoutDisks(opts)
 	say(opts.out, "seed %d, directory %s\n", opts.seed, opts.dir)
 	all := newTable()
 	if len(opts.events) > 0 {
@@ -168,6 +174,11 @@ func faults(ctx context.Context, opts options, all *table) error {
 		return err
 	}
 	defer c.stop()
+	if slices.ContainsFunc(opts.events, ofDisks) {
+		if err := c.addDisks(opts.dir); err != nil {
+			return err
+		}
+	}
 	r := &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, 0)), out: opts.out, longest: opts.longest}
 	c.seedAll()
 	if err := c.startAll(); err != nil {

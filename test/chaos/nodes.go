@@ -44,7 +44,9 @@ type node struct {
 	between    between
 	secret     string
 	seeds      []string
-	alone      bool // it may create a cluster by itself
+	settings   []string // further ones, as name=value
+	alone      bool     // it may create a cluster by itself
+	disk       *disk    // or nil: its data is on the machine's
 	exits      func(n int, err error, tail string)
 
 	mu      sync.Mutex
@@ -94,12 +96,12 @@ func newNode(n int, executable, dir, secret string, w between) (*node, error) {
 
 func (b *node) arguments() []string {
 	var out []string
-	for _, pair := range []string{
+	for _, pair := range append([]string{
 		"node.id=" + strconv.Itoa(b.n), "data=" + b.dir, "listeners=PLAINTEXT://" + b.clients, "admin.listen=" + b.admin,
 		"cluster.bootstrap=" + strconv.FormatBool(b.alone || len(b.seeds) > 0), "cluster.seeds=" + strings.Join(b.seeds, ","),
 		"transport.plugin=" + transportPlugin, "group.initial.rebalance.delay.ms=0",
 		fmt.Sprintf(`transport.config={"listen":%q,"advertise":%q,"secret_file":%q}`, b.transport, b.reached, b.secret),
-	} {
+	}, b.settings...) {
 		out = append(out, "--set", pair)
 	}
 	return out
@@ -125,7 +127,12 @@ func (b *node) launch() error {
 	cmd := exec.Command(b.executable, b.arguments()...)
 	cmd.Stdout, cmd.Stderr = output, output
 	endWithParent(cmd)
-	if err := b.between.start(b.n, cmd); err != nil {
+	start := func() error { return b.between.start(b.n, cmd) }
+	if b.disk != nil {
+		inNetwork := start
+		start = func() error { return b.disk.of.ns.Do(inNetwork) }
+	}
+	if err := start(); err != nil {
 		return fmt.Errorf("start broker %d: %w", b.n, err)
 	}
 	l := &life{cmd: cmd, done: make(chan struct{})}
@@ -248,6 +255,9 @@ func (b *node) tail() string {
 func (b *node) wipe() error {
 	if b.pid() != 0 {
 		return errors.New("wipe the disk of a broker that runs")
+	}
+	if b.disk != nil {
+		return b.disk.wipe()
 	}
 	return os.RemoveAll(b.dir)
 }

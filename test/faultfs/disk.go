@@ -3,8 +3,11 @@ package faultfs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -118,6 +121,19 @@ func (d *Disk) Wipe() error {
 	var err error
 	d.root, err = d.newNode(syscall.S_IFDIR | 0o755) // its ID is FUSE's for a root
 	return err
+}
+
+// Names are those in a directory, sorted; none where there is no such directory.
+func (d *Disk) Names(dir string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.root
+	for name := range strings.FieldsFuncSeq(dir, func(r rune) bool { return r == '/' }) {
+		if n = n.names[name]; n == nil {
+			return nil
+		}
+	}
+	return slices.Sorted(maps.Keys(n.names))
 }
 
 // Export gives the files their names in a directory of the file system of the bytes, for

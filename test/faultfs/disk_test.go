@@ -127,6 +127,9 @@ func TestFiles(t *testing.T) {
 	if got := m.read("logs/a"); !bytes.Equal(got, want) {
 		t.Fatalf("%d bytes are read, not those %d", len(got), len(want))
 	}
+	if names := m.Names("/logs"); len(names) != 1 || names[0] != "a" || m.Names("/other/x") != nil {
+		t.Errorf("the names are %q", names)
+	}
 	m.do(func() error {
 		f, err := os.OpenFile(m.path("logs/a"), os.O_RDWR, 0)
 		if err != nil {
@@ -252,6 +255,41 @@ func TestRemovedAndRenamed(t *testing.T) {
 	}
 	if back == 0 || renamed == 0 || back+renamed == 40 {
 		t.Errorf("of 40, all was undone %d times, and a part %d", back, renamed)
+	}
+}
+
+// TestMoved: a file that goes to another directory is in one of them after a loss of power.
+func TestMoved(t *testing.T) {
+	m := mount(t)
+	if m == nil {
+		return
+	}
+	var here, there int
+	for seed := range uint64(40) {
+		m.fill("logs/a", []byte("a"))
+		m.do(func() error {
+			if err := os.Rename(m.path("logs/a"), m.path("a")); err != nil || seed%4 > 0 {
+				return err
+			}
+			return syncDir(m.path(map[bool]string{true: "", false: "logs"}[seed%8 == 0]))
+		})
+		m.losePower(seed)
+		m.do(func() error {
+			_, errOld := os.Stat(m.path("logs/a"))
+			_, errNew := os.Stat(m.path("a"))
+			switch {
+			case errOld == nil && errNew != nil && seed%4 > 0:
+				here++
+			case errOld != nil && errNew == nil:
+				there++
+			default:
+				t.Errorf("seed %d: %v, %v", seed, errOld, errNew)
+			}
+			return errors.Join(os.RemoveAll(m.path("logs")), os.RemoveAll(m.path("a")), syncDir(m.at))
+		})
+	}
+	if here == 0 || there <= 10 {
+		t.Errorf("of 40, the file was moved %d times, and not %d", there, here)
 	}
 }
 

@@ -12,8 +12,8 @@
 //     of a directory a prefix of the changes since its last fsync; of a file's bytes nothing,
 //     all, a prefix with a torn end, or any of its sectors of 512 bytes. The name of a new
 //     file that was synced is not there before its directory was, which is less than most
-//     file systems promise. Several names of one file, and links, are refused; so is to
-//     rename from one directory to another.
+//     file systems promise. Several names of one file, and links, are refused; a rename
+//     from one directory to another is lost in both, or in none.
 //   - After a sync that was refused, what was to be synced is not brought back by a later one
 //     that succeeds, as on Linux; only writing it again does.
 //   - From Off on nothing changes, and every operation fails, also for processes that run on.

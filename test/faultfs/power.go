@@ -18,6 +18,9 @@ func (d *Disk) LosePower(rng *rand.Rand) (Lost, error) {
 	d.power.Lock()
 	defer d.power.Unlock()
 	var lost Lost
+	for _, id := range slices.Sorted(maps.Keys(d.nodes)) {
+		d.nodes[id].keepNames(rng, &lost)
+	}
 	alive := map[uint64]*node{}
 	if err := d.root.losePower(rng, alive, &lost); err != nil {
 		return lost, err
@@ -40,6 +43,22 @@ func (d *Disk) LosePower(rng *rand.Rand) (Lost, error) {
 	return lost, nil
 }
 
+// keepNames keeps a prefix of the changes of a directory's names; what went to another
+// directory goes if it is kept there.
+func (n *node) keepNames(rng *rand.Rand, lost *Lost) {
+	kept := rng.IntN(len(n.named) + 1)
+	lost.Names += len(n.named) - kept
+	for _, c := range n.named[:kept] {
+		switch {
+		case c.move == nil:
+			c.apply(n.kept)
+		case c.n != nil:
+			c.move.kept = true
+			c.apply(n.kept)
+		}
+	}
+}
+
 // losePower does so to a node and what is below it, and counts who holds each anew.
 func (n *node) losePower(rng *rand.Rand, alive map[uint64]*node, lost *Lost) error {
 	alive[n.id] = n
@@ -51,10 +70,10 @@ func (n *node) losePower(rng *rand.Rand, alive map[uint64]*node, lost *Lost) err
 		}
 		return n.content.losePower(rng)
 	}
-	kept := n.named[:rng.IntN(len(n.named)+1)]
-	lost.Names += len(n.named) - len(kept)
-	for _, c := range kept {
-		c.apply(n.kept)
+	for _, c := range n.named {
+		if c.move != nil && c.n == nil && c.move.kept && n.kept[c.from] == c.move.n {
+			delete(n.kept, c.from)
+		}
 	}
 	n.names, n.named = maps.Clone(n.kept), nil
 	for _, name := range slices.Sorted(maps.Keys(n.names)) {

@@ -260,22 +260,26 @@ func (s *session) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) 
 		return st
 	}
 	defer s.end()
-	if in.Newdir != in.NodeId {
-		return fuse.Status(syscall.EXDEV)
-	}
 	if in.Flags != 0 {
 		return fuse.EINVAL
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := dir.names[from]
-	if n == nil {
+	n, other := dir.names[from], s.nodes[in.Newdir]
+	if n == nil || other == nil {
 		return fuse.ENOENT
 	}
-	if was := dir.names[to]; was != nil && len(was.names) > 0 {
+	if was := other.names[to]; was != nil && len(was.names) > 0 {
 		return fuse.Status(syscall.ENOTEMPTY)
 	}
-	s.Disk.rename(dir, naming{from: from, to: to, n: n})
+	if dir == other {
+		s.rename(dir, naming{from: from, to: to, n: n})
+		return fuse.OK
+	}
+	m := &move{n: n, to: other}
+	s.rename(other, naming{to: to, n: n, move: m})
+	s.rename(dir, naming{from: from, move: m})
+	n.parent, n.name = other, to
 	return fuse.OK
 }
 

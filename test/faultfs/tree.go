@@ -34,6 +34,14 @@ type node struct {
 type naming struct {
 	from, to string
 	n        *node
+	move     *move // of a rename from one directory to another, in both of them
+}
+
+// move is such a rename, which happens in both directories or in none.
+type move struct {
+	n    *node
+	to   *node // the directory
+	kept bool  // the disk has it
 }
 
 func (c naming) apply(names map[string]*node) {
@@ -155,6 +163,11 @@ func (d *Disk) syncNames(dir *node) {
 		d.release(n)
 	}
 	for _, c := range named {
+		if c.move != nil && !c.move.kept {
+			if c.move.kept = true; c.move.to != dir {
+				d.syncNames(c.move.to)
+			}
+		}
 		if c.n != nil {
 			d.release(c.n)
 		}
