@@ -49,10 +49,11 @@ func (c *cluster) removeTopic() {
 	})
 }
 
-// reassign gives a partition other replicas, or has it keep those that it had. (KIP-455)
+// reassign gives a partition other replicas, or has it keep those that it had (KIP-455), unless
+// something was lost that nobody has noticed: it could be put there alone.
 func (c *cluster) reassign() {
 	asked := c.someNode()
-	if asked == nil {
+	if asked == nil || !c.noticed() {
 		return
 	}
 	p := model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
@@ -63,7 +64,11 @@ func (c *cluster) reassign() {
 	if !c.w.Chance(5) {
 		change.Replicas = c.drawOthers(c.retiring, 1+c.w.Rand.IntN(3))
 	}
+	over := c.doubt()
 	asked.command(controller.AlterReassignments{Changes: []model.Reassignment{change}}, func(a controller.Answer) {
+		if a.Err == nil {
+			over()
+		}
 		if a.Err == nil && a.Errs[0] == nil {
 			c.report.Reassigned++
 			c.w.Note("partition %s is to have replicas %v", p, change.Replicas)
@@ -106,15 +111,17 @@ func (c *cluster) changeSettings() {
 	if n == nil || !c.noticed() {
 		return
 	}
-	c.settled = c.w.Now().Add(10 * time.Second)
+	over := c.doubt()
 	value := fmt.Sprint(1 + c.w.Rand.IntN(2))
 	change := model.ConfigChange{
 		Resource: model.Resource{Type: model.ResourceTopic, Name: topicName},
 		Ops:      []model.ConfigOp{{Key: "min.insync.replicas", Value: &value}},
 	}
 	n.command(controller.AlterConfigs{Changes: []model.ConfigChange{change}}, func(a controller.Answer) {
+		if a.Err == nil {
+			over()
+		}
 		if a.Err == nil && a.Errs[0] == nil {
-			c.settled = c.w.Now()
 			c.report.Changes++
 			c.w.Note("%s in sync are needed of %s", value, topicName)
 		}

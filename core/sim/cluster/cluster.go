@@ -40,7 +40,7 @@ type cluster struct {
 	topics    int
 	more      []model.TopicRef // topics beside that of the producers
 	making    int              // topics that are being made
-	settled   time.Time        // until then, nobody knows which settings count
+	doubts    []*time.Time     // until each of them, something may come to be
 	drawn     uint64           // directory IDs
 	events    int              // that have happened
 	before    int              // likewise, this round

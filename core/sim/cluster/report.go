@@ -102,7 +102,7 @@ var floors = []struct {
 // Idle says of what too little happened in a long run for it to count, or nothing.
 func (r Report) Idle() string {
 	for _, f := range floors {
-		if least := f.least * float64(r.Seconds) / 60; float64(f.got(r)) < least {
+		if least := int(f.least * float64(r.Seconds) / 60); f.got(r) < least {
 			return fmt.Sprintf("%d %s in %d s", f.got(r), f.what, r.Seconds)
 		}
 	}

@@ -35,8 +35,14 @@ func (c *cluster) retireMore() {
 			c.retiring = nil
 			return
 		case asked == nil:
+		case held > 0 && !c.noticed():
 		case held > 0:
-			asked.command(controller.AlterReassignments{Changes: changes}, func(controller.Answer) {})
+			over := c.doubt()
+			asked.command(controller.AlterReassignments{Changes: changes}, func(a controller.Answer) {
+				if a.Err == nil {
+					over()
+				}
+			})
 		case n.up():
 			n.retired = true
 			n.kill(memnet.Reset)

@@ -14,7 +14,7 @@ import (
 // having told, and the ISR has a minimum above one, so that the other goes on counting until
 // the loss is noticed (KIP-966); or the node's own is kept.
 func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
-	if c.w.Now().Before(c.settled) {
+	if c.doubtful() {
 		return false
 	}
 	img := c.check.Newest()
@@ -29,17 +29,37 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 			if !slices.Contains(counted, n.id) {
 				continue
 			}
+			stays := func(id model.NodeID) bool { return !slices.Contains(p.Removing, id) }
 			other := slices.ContainsFunc(append(slices.Clone(p.ISR), p.ELR...), func(id model.NodeID) bool {
 				m := c.node(id)
-				return m != n && !m.mayHaveLost && !m.wiped
+				return m != n && !m.mayHaveLost && !m.wiped && stays(id)
 			})
-			least := image.EffectiveMinISR(settings.MinISR, len(p.Replicas), int(t.ReplicationFactorTarget))
+			replicas := slices.DeleteFunc(slices.Clone(p.Replicas), func(id model.NodeID) bool { return !stays(id) })
+			least := image.EffectiveMinISR(settings.MinISR, len(replicas), int(t.ReplicationFactorTarget))
 			if (!other || least < 2) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// doubtMax is how long what was asked, and not answered, may still come to be.
+const doubtMax = 15 * time.Second
+
+// doubt says that something is asked by which replicas may count no more: a minimum of the ISR,
+// or other replicas. Until it is over, or can come to nothing more, nobody knows whether it
+// counts.
+func (c *cluster) doubt() (over func()) {
+	until := new(time.Time)
+	*until = c.w.Now().Add(doubtMax)
+	c.doubts = append(c.doubts, until)
+	return func() { *until = time.Time{} }
+}
+
+func (c *cluster) doubtful() bool {
+	c.doubts = slices.DeleteFunc(c.doubts, func(until *time.Time) bool { return !c.w.Now().Before(*until) })
+	return len(c.doubts) > 0
 }
 
 // noticed: no node has lost anything that it has not told of.
