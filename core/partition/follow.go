@@ -121,9 +121,13 @@ func (m *Machine) subscribe(now time.Time, out *Effects) {
 	m.up.state = sessionAsked
 	m.up.attempts++
 	m.up.told, m.up.under = m.ownLEO(), m.lead.PartitionEpoch
+	last := m.epochs.last()
+	if m.stored == m.logStart {
+		last = model.NoEpoch // whatever is remembered of records that were trimmed
+	}
 	out.Subscription = &Subscription{
 		Leader: m.up.leader, Session: m.up.session, Epoch: m.epoch, PartitionEpoch: m.up.under,
-		LEO: m.stored, Counted: m.up.told, LastEpoch: m.epochs.last(), LogStart: m.logStart,
+		LEO: m.stored, Counted: m.up.told, LastEpoch: last, LogStart: m.logStart,
 	}
 	// No wait is without an end: a link that is silent is no evidence of anything.
 	out.setTimer(TimerSubscribe, now.Add(m.limits.AnswerWait))
