@@ -3,7 +3,7 @@
 export BROKERD_CACHE ?= $(HOME)/.cache/brokerd
 FUZZ_SECONDS ?= 300
 
-.PHONY: suites test build unit race sim e2e chaos clients lint fuzz cross full clean
+.PHONY: suites test build unit race sim simulate e2e chaos clients lint fuzz cross full clean
 
 build:
 	go build -o bin/brokerd ./cmd/brokerd
@@ -22,10 +22,16 @@ unit:
 race:
 	go test -race -timeout 20m -skip 'Mutations$$|^TestConformsTLS$$|^TestConformsPlaintext$$|^TestTransportKitOverMessages$$/^grpc$$' $(PACKAGES)
 
-# Twenty thousand simulated runs, and ten thousand with groups of consumers, each with
-# crashes.
+# Fifteen thousand simulated runs, and seven thousand with groups of consumers, each with
+# crashes; and a little of long ones of clusters.
 sim:
-	go test ./core/sim -run '^(TestSeeds|TestGroupSeeds)$$' -v -args -seeds 20000 -groupseeds 10000
+	go test ./core/sim -run '^(TestSeeds|TestGroupSeeds)$$' -v -args -seeds 15000 -groupseeds 7000
+	go run -buildvcs=false ./core/sim/simulate -for 50s -results $$(mktemp)
+
+# Ten thousand long simulations of clusters; half a day on two processors. It goes on where it
+# was stopped, and `go run ./core/sim/simulate -nightly` never ends by itself.
+simulate:
+	go run -buildvcs=false ./core/sim/simulate
 
 e2e:
 	go test -count=1 -timeout 20m -v ./test/e2e/

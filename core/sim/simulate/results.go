@@ -87,7 +87,7 @@ const lineMax = 1 << 20
 // add writes a line, after a line break: what another run has left may lack its own.
 func (s *results) add(r result) error {
 	r.Build, r.Minutes = s.build, s.minutes
-	s.done[r.Report.Seed] = r
+	s.done[r.Report.Seed], s.highest = r, max(s.highest, r.Report.Seed)
 	line, err := json.Marshal(r)
 	if err != nil {
 		return err
