@@ -14,6 +14,9 @@ type between interface {
 	ended(n int)
 	// sever cuts what one broker says to another.
 	sever(from, to int) error
+	// severPort cuts what one broker says to a port of another, and what that port answers,
+	// where the network can.
+	severPort(from, to, port int) error
 	// mend ends all cuts, and says what becomes of what they kept. reset loses the
 	// connections, where the network can.
 	mend(reset bool) (what string, err error)

@@ -6,6 +6,7 @@
 //	go run ./test/chaos -events kill-leader,cut -count 50 -seed 7
 //	go run ./test/chaos -count 20 -hurry 5               five events, one upon the other
 //	go run ./test/chaos -growths 5                       one broker becomes three, under load
+//	go run ./test/chaos -rolling 10                      ten rounds of restarts, under three clients
 //	go run ./test/chaos -net wires                       where network namespaces may not be made
 //
 // It owns the brokers' processes (nodes.go), the network between them, which it can cut in
@@ -13,8 +14,9 @@
 // packets (namespaces_linux.go), or, without root and only where asked for, a proxy
 // (wires.go). It owns the load (load.go), the ledger that tells whether anything was lost,
 // changed, doubled or left out (ledger.go), the history of each partition, whose windows
-// porcupine checks (history.go, logmodel.go), the faults (events.go), the growth of a cluster
-// (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
+// porcupine checks (history.go, logmodel.go), the faults (events.go), those of which brokers
+// have a main of the tests' own (altered.go, package altered), restarts under other clients
+// (rolling.go, clients), the growth of a cluster (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
 // user can know.
 //
 // What must hold, whatever happens: an acknowledged record can be read at the offset that

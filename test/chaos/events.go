@@ -25,26 +25,33 @@ type event struct {
 	name  string
 	about string
 	do    func(r *run) (what string, err error)
+	// altered: it is done to brokers of a main of the tests' own.
+	altered bool
+	// lane: it cuts one lane alone, as only network namespaces can.
+	lane bool
 }
 
 // events are all kinds of them.
 func events() []event {
 	return append([]event{
-		{"kill-leader", "kill -9 of the leader of a partition", (*run).killLeader},
-		{"kill-follower", "kill -9 of a follower", (*run).killFollower},
-		{"kill-controller", "kill -9 of the active controller", (*run).killController},
-		{"kill-two", "kill -9 of two at once", (*run).killTwo},
-		{"kill-all", "kill -9 of all three at once", (*run).killAll},
-		{"wipe", "kill -9 of a broker, which comes back without its disk", (*run).wipe},
-		{"stop", "SIGSTOP for a while", (*run).pause},
-		{"storage", "kill -9 of a storage plugin", func(r *run) (string, error) { return r.killPlugin(storagePlugin) }},
-		{"transport", "kill -9 of a transport plugin", func(r *run) (string, error) { return r.killPlugin(transportPlugin) }},
-		{"stop-storage", "SIGSTOP of a storage plugin for a while", (*run).pauseStorage},
-		{"term", "SIGTERM and a new start", (*run).term},
-		{"rolling", "SIGTERM and a new start of each in turn", (*run).rolling},
-		{"cut", "a broker cut off both ways for a while", (*run).cut},
-		{"cut-one-way", "a broker that is not heard, or hears nothing, for a while", (*run).cutOneWay},
-		{"cut-pair", "two brokers cut off from each other for a while", (*run).cutPair},
+		{name: "kill-leader", about: "kill -9 of the leader of a partition", do: (*run).killLeader},
+		{name: "kill-follower", about: "kill -9 of a follower", do: (*run).killFollower},
+		{name: "kill-controller", about: "kill -9 of the active controller", do: (*run).killController},
+		{name: "kill-two", about: "kill -9 of two at once", do: (*run).killTwo},
+		{name: "kill-all", about: "kill -9 of all three at once", do: (*run).killAll},
+		{name: "wipe", about: "kill -9 of a broker, which comes back without its disk", do: (*run).wipe},
+		{name: "stop", about: "SIGSTOP for a while", do: (*run).pause},
+		{name: "storage", about: "kill -9 of a storage plugin", do: func(r *run) (string, error) { return r.killPlugin(storagePlugin) }},
+		{name: "transport", about: "kill -9 of a transport plugin", do: func(r *run) (string, error) { return r.killPlugin(transportPlugin) }},
+		{name: "stop-storage", about: "SIGSTOP of a storage plugin for a while", do: (*run).pauseStorage},
+		{name: "term", about: "SIGTERM and a new start", do: (*run).term},
+		{name: "rolling", about: "SIGTERM and a new start of each in turn", do: (*run).rolling},
+		{name: "cut", about: "a broker cut off both ways for a while", do: (*run).cut},
+		{name: "cut-one-way", about: "a broker that is not heard, or hears nothing, for a while", do: (*run).cutOneWay},
+		{name: "cut-pair", about: "two brokers cut off from each other for a while", do: (*run).cutPair},
+		{name: "cut-controller", about: "a broker's control lane cut off from the active controller", do: (*run).cutController, altered: true, lane: true},
+		{name: "cut-controllers", about: "a broker's control lane cut off from all controllers", do: (*run).cutControllers, altered: true, lane: true},
+		{name: "clock", about: "the wall clock of a broker, or of each, is set by minutes to days, to and fro", do: (*run).jumpClock, altered: true},
 	}, diskEvents()...)
 }
 

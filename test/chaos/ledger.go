@@ -35,13 +35,17 @@ const (
 	exited    violation = "exit by itself"
 	// secondCluster is a broker of another cluster than the first one's.
 	secondCluster violation = "second cluster"
+	// clockHurt is what a wall clock did that was set.
+	clockHurt violation = "hurt by a clock"
+	// zombieAck is of a broker that is fenced.
+	zombieAck violation = "zombie acknowledgement"
 	// disordered is a window of a history that no log could have (history.go), and undecided
 	// one of which that is not known in time.
 	disordered violation = "not linearizable"
 	undecided  violation = "undecided"
 )
 
-var violations = []violation{lost, changed, doubled, hole, disorder, clientErr, notServed, exited, secondCluster, disordered, undecided}
+var violations = []violation{lost, changed, doubled, hole, disorder, clientErr, notServed, exited, secondCluster, clockHurt, zombieAck, disordered, undecided}
 
 // ledger holds what clients were told and what was read. Its methods may be called
 // concurrently.

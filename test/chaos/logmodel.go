@@ -61,7 +61,7 @@ var hashSeed = maphash.MakeSeed()
 func (s logState) end() int64 { return s.base + int64(len(s.records)) }
 
 func (s logState) with(r record) logState {
-	next := append(s.records[:len(s.records):len(s.records)], r)
+	next := slices.Concat(s.records, []record{r})
 	return logState{s.base, next, maphash.Comparable(hashSeed, [2]any{s.sum, r})}
 }
 

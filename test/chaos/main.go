@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ type options struct {
 	// powerCuts is how often all lose power at once, and flush is the brokers' policy then.
 	powerCuts int
 	flush     string
+	rolling   int
 	longest   time.Duration // of a fault
 	hurry     int           // events before all must serve again
 	seed      uint64
@@ -36,9 +38,10 @@ type options struct {
 
 func main() {
 	opts := options{out: os.Stdout}
-	names := flag.String("events", "all", "kinds of events, by commas; none: only growths")
+	names := flag.String("events", "", "kinds of events, by commas; all, which it is where nothing else is asked for, or none")
 	flag.IntVar(&opts.count, "count", 3, "events of each kind")
 	flag.IntVar(&opts.growths, "growths", 0, "how often one broker becomes three")
+	flag.IntVar(&opts.rolling, "rolling", 0, "how often all brokers are restarted in turn, under load by franz-go, librdkafka and Java; no other events unless named")
 	flag.DurationVar(&opts.longest, "longest", 5*time.Second, "how long a fault lasts at most; a tenth of it at least")
 	flag.IntVar(&opts.hurry, "hurry", 1, "how many events come one upon the other before all must serve again")
 	flag.Uint64Var(&opts.seed, "seed", uint64(time.Now().UnixNano()%100000), "what decides which, when and how long")
@@ -55,6 +58,9 @@ func main() {
 	if err != nil {
 		say(os.Stderr, "%v\n", err)
 		os.Exit(2)
+	}
+	if *names == "" && opts.rolling == 0 {
+		*names = "all"
 	}
 	if opts.events, err = choose(*names); err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -101,7 +107,7 @@ func choose(names string) ([]event, error) {
 	switch names {
 	case "all":
 		return all, nil
-	case "none":
+	case "none", "":
 		return nil, nil
 	}
 	var out []event
@@ -140,8 +146,23 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 	opts = withoutDisks(opts)
 	say(opts.out, "seed %d, directory %s\n", opts.seed, opts.dir)
 	all := newTable()
-	if len(opts.events) > 0 {
-		if err := faults(ctx, opts, all); err != nil {
+	for _, altered := range []bool{false, true} {
+		part := opts
+		part.events = slices.DeleteFunc(slices.Clone(opts.events), func(e event) bool { return e.altered != altered })
+		if altered && len(part.events) > 0 {
+			part.dir, part.brokerd = filepath.Join(opts.dir, "altered"), filepath.Join(opts.dir, "altered-brokerd")
+			if err := errors.Join(os.MkdirAll(part.dir, 0o755), buildAltered(part.brokerd)); err != nil {
+				return false, err
+			}
+		}
+		if len(part.events) > 0 {
+			if err := faults(ctx, part, altered, all); err != nil {
+				return false, err
+			}
+		}
+	}
+	if opts.rolling > 0 {
+		if err := rollings(ctx, opts, all); err != nil {
 			return false, err
 		}
 	}
@@ -165,8 +186,9 @@ func build(path string) error {
 	})
 }
 
-// faults runs three brokers, and as many events of each kind as are asked for.
-func faults(ctx context.Context, opts options, all *table) error {
+// faults runs three brokers, and as many events of each kind as are asked for. altered: they
+// are of a main of the tests' own.
+func faults(ctx context.Context, opts options, altered bool, all *table) error {
 	l := newLedger(partitions, true, false)
 	l.history = newHistory(l)
 	c, err := newCluster(opts.brokerd, opts.dir, l)
@@ -180,18 +202,18 @@ func faults(ctx context.Context, opts options, all *table) error {
 		}
 	}
 	r := &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, 0)), out: opts.out, longest: opts.longest}
-	c.seedAll()
-	if err := c.startAll(); err != nil {
+	if altered {
+		if err := c.alter(opts.dir); err != nil {
+			return err
+		}
+	}
+	if err := r.begin(); err != nil {
 		return err
 	}
-	if err := c.awaitVoters(); err != nil {
-		return fmt.Errorf("start three brokers: %w; see%s", err, c.outputs())
-	}
-	if err := c.createTopic(brokers, servedMax); err != nil {
-		return fmt.Errorf("create the topic: %w; see%s", err, c.outputs())
-	}
-	if err := c.awaitInSync(); err != nil {
-		return fmt.Errorf("create the topic: %w; see%s", err, c.outputs())
+	if altered {
+		if err := r.keep(); err != nil {
+			return err
+		}
 	}
 	none := l.mark()
 	ld, err := startLoad(c.addrs(), l)

@@ -176,7 +176,7 @@ func (s *namespaces) ended(int) {}
 // sever implements between.
 func (s *namespaces) sever(from, to int) error { return s.drop(from, to, "") }
 
-// severPort drops what broker from says to a port of broker to, and what that port answers.
+// severPort implements between.
 func (s *namespaces) severPort(from, to, port int) error {
 	return errors.Join(s.drop(from, to, fmt.Sprintf("ipproto tcp dport %d", port)), s.drop(to, from, fmt.Sprintf("ipproto tcp sport %d", port)))
 }

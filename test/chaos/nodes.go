@@ -45,6 +45,7 @@ type node struct {
 	secret     string
 	seeds      []string
 	settings   []string // further ones, as name=value
+	clock      string   // the file by which its wall clock is set, where it is altered
 	alone      bool     // it may create a cluster by itself
 	disk       *disk    // or nil: its data is on the machine's
 	exits      func(n int, err error, tail string)
@@ -96,6 +97,9 @@ func newNode(n int, executable, dir, secret string, w between) (*node, error) {
 
 func (b *node) arguments() []string {
 	var out []string
+	if b.clock != "" {
+		out = append(out, "--clock", b.clock)
+	}
 	for _, pair := range append([]string{
 		"node.id=" + strconv.Itoa(b.n), "data=" + b.dir, "listeners=PLAINTEXT://" + b.clients, "admin.listen=" + b.admin,
 		"cluster.bootstrap=" + strconv.FormatBool(b.alone || len(b.seeds) > 0), "cluster.seeds=" + strings.Join(b.seeds, ","),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -194,6 +195,12 @@ func (w *wires) sever(from, to int) error {
 	w.cut[[2]int{from, to}] = true
 	return nil
 }
+
+// severPort implements between.
+func (w *wires) severPort(int, int, int) error { return errNoPorts }
+
+// errNoPorts is what lanes cannot be cut for.
+var errNoPorts = errors.New("the proxy between brokers knows no ports: lanes are cut between network namespaces alone")
 
 // mend implements between. reset breaks the connections that were cut, and so loses what they
 // kept; otherwise it arrives late.
