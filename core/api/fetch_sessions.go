@@ -201,7 +201,7 @@ func (s *fetchSession) tellOne(place, turn int32, got *model.Fetched) (news bool
 		return true
 	}
 	data := got.Err == nil && got.Bytes() > 0
-	news = !p.told || data || got.Err != nil || got.Diverging != nil || got.HighWatermark != p.toldHW || got.LogStart != p.toldLogStart
+	news = !p.told || data || got.Err != nil || got.Diverging != nil || got.Elsewhere || got.HighWatermark != p.toldHW || got.LogStart != p.toldLogStart
 	p.told, p.toldHW, p.toldLogStart = true, got.HighWatermark, got.LogStart
 	if got.Err != nil {
 		p.toldHW = -1 // the next good answer is news

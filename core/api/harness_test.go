@@ -345,6 +345,10 @@ func (c *cluster) fetchOnce(f model.Fetch) (out []model.Fetched, size int, faile
 			got.Err = model.ErrOffsetOutOfRange
 		default:
 			got.HighWatermark, got.LastStable, got.LogStart, got.LeaderEpoch = l.leo, l.leo, l.start, 7
+			if got.Elsewhere = p.Elsewhere; got.Elsewhere {
+				failed = true // which is told at once, too
+				break
+			}
 			for _, b := range l.batches {
 				info, _ := recordbatch.Parse(b)
 				if info.LastOffset >= p.Offset && size < f.MaxBytes {

@@ -2,15 +2,15 @@ package api
 
 // Fetch (1), versions 4 to 18, with sessions (KIP-227).
 //
-// Left out: followers, which replicate in another way (INVALID_REQUEST);
-// choosing a replica near the client (KIP-392: the preferred one is always -1);
-// aborted transactions, of which there are none yet, so that READ_COMMITTED
+// Left out: followers, which replicate in another way (INVALID_REQUEST); aborted
+// transactions, of which there are none yet, so that READ_COMMITTED
 // reads to the high watermark as READ_UNCOMMITTED does.
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/image"
@@ -39,10 +39,11 @@ const (
 // fetchPart is one partition of a fetch.
 type fetchPart struct {
 	fetchWant
-	place, turn int32 // in the session
-	at          int32 // of the question to the replicas, and of its answer; unless there is err
-	err         error // why nobody is asked
-	news        bool  // there is something to tell
+	place, turn int32        // in the session
+	at          int32        // of the question to the replicas, and of its answer; unless there is err
+	err         error        // why nobody is asked
+	elsewhere   model.NodeID // with FetchPartition.Elsewhere: where the client is sent
+	news        bool         // there is something to tell
 }
 
 // fetching is one fetch from its beginning until its answer was sent: what is wanted,
@@ -249,7 +250,8 @@ func (f *fetching) read(ctx context.Context) {
 		if p.err = denied; p.err != nil {
 			continue
 		}
-		if _, ok := partition(p.topic, p.key.index); !ok {
+		registered, ok := partition(p.topic, p.key.index)
+		if !ok {
 			p.err = model.ErrUnknownTopicOrPartition
 			continue
 		}
@@ -259,6 +261,9 @@ func (f *fetching) read(ctx context.Context) {
 			Offset:    p.offset, LogStart: p.logStart, MaxBytes: max(0, int(p.maxBytes)),
 			CurrentEpoch: p.epoch, LastFetchedEpoch: p.lastFetched,
 		})
+		if len(f.req.Rack) > 0 {
+			f.choose(p, &registered)
+		}
 	}
 	if len(f.asked) == 0 {
 		if len(f.parts) > 0 {
@@ -271,6 +276,50 @@ func (f *fetching) read(ctx context.Context) {
 	if f.from.Version < zstdFetchVersion {
 		f.refuseZstd()
 	}
+}
+
+// choose finds out from which replica a client that has told its rack is to read: one in
+// sync in that rack; of several, each serves some partitions. Where the leader is there
+// too, it serves. (KIP-392)
+func (f *fetching) choose(p *fetchPart, registered *image.Partition) {
+	ask, self := &f.asked[p.at], f.h.cfg.NodeID
+	if b, ok := f.img.Broker(self); ok && b.Rack == string(f.req.Rack) {
+		ask.Nearby = slices.Contains(registered.ISR, self)
+		return
+	}
+	if registered.Leader != self {
+		return
+	}
+	n := 0
+	for _, id := range registered.ISR {
+		if f.near(id) {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	turn := int(p.key.index) % n
+	for _, id := range registered.ISR {
+		if !f.near(id) {
+			continue
+		}
+		if turn == 0 {
+			ask.Elsewhere, p.elsewhere = true, id
+			return
+		}
+		turn--
+	}
+}
+
+// near reports whether a broker is in the client's rack, and there for it.
+func (f *fetching) near(id model.NodeID) bool {
+	b, ok := alive(f.img, id)
+	if !ok || b.ShuttingDown || b.Rack != string(f.req.Rack) {
+		return false
+	}
+	_, ok = b.Listeners[f.from.Listener]
+	return ok
 }
 
 // denied says why the client may not read a topic, or nil.
@@ -361,6 +410,9 @@ func (f *fetching) respond() {
 		got := f.got(p)
 		out := f.answerFor(&p.key)
 		f.tell(out, got)
+		if got.Elsewhere {
+			out.Preferred = int32(p.elsewhere)
+		}
 		if n := got.Bytes(); n > 0 && got.Err == nil {
 			f.h.deps.Events.Fetched(p.topic.Name, n)
 		}

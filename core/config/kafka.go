@@ -68,6 +68,7 @@ func kafkaKeys() []foreign {
 		{"transaction.", false, notYet},
 		{"transactional.id.expiration.ms", false, notYet},
 		{"replica.", false, notYet},
+		{"replica.selector.class", false, "consumers that tell their rack (client.rack) read from a replica in it, always"},
 		{"leader.imbalance.", false, notYet},
 		{"auto.leader.rebalance.enable", false, notYet},
 		{"controlled.shutdown.", false, "every shutdown is a controlled one"},

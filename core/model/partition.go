@@ -99,6 +99,12 @@ type FetchPartition struct {
 	MaxBytes         int
 	CurrentEpoch     LeaderEpoch // or NoEpoch: not checked (KIP-320)
 	LastFetchedEpoch LeaderEpoch // or NoEpoch: not checked (KIP-595)
+	// Nearby: the client is in this broker's rack, so that a follower may answer too, as
+	// far as its own high watermark. (KIP-392)
+	Nearby bool
+	// Elsewhere: another replica in sync is in the client's rack. A leader sends the
+	// client there instead of reading. (KIP-392)
+	Elsewhere bool
 }
 
 // FetchAnswer answers a Fetch. It is not changed, and the memory of its records not
@@ -132,7 +138,10 @@ type Fetched struct {
 	LogStart      int64
 	LeaderEpoch   LeaderEpoch
 	Diverging     *EpochEnd // set instead of Data when the logs diverge (KIP-595)
-	Err           error
+	// Elsewhere: nothing was read, since the replica has it that FetchPartition.Elsewhere
+	// was of. (KIP-392)
+	Elsewhere bool
+	Err       error
 }
 
 // Bytes is how much Section and Data are.

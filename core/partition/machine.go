@@ -282,7 +282,7 @@ func (m *Machine) View() View {
 	if m.first >= 0 {
 		v.First = m.first
 	}
-	v.Follows = m.role == roleFollower
+	v.Follows, v.open = m.role == roleFollower, m.open()
 	switch {
 	case m.state == stateIdle || m.state == stateEnded:
 	case m.state == stateOffline:

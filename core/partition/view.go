@@ -37,6 +37,7 @@ type View struct {
 
 	epochs   *epochCache
 	readable bool // with StatusFollowing: the offsets are those of the log
+	open     bool // likewise: its log is open
 }
 
 // Serving is nil when offsets are known and this replica leads. Otherwise the
@@ -55,14 +56,23 @@ func (v *View) Serving() error {
 	return fmt.Errorf("partition %s: %w", v.Partition, model.ErrNotLeaderOrFollower)
 }
 
-// ServingReads is nil where Serving is, and on a follower that knows its offsets, below
-// whose high watermark consumers may read. (KIP-392)
+// ServingReads is nil where Serving is, and on a follower whose log is open, below whose
+// high watermark consumers may read. (KIP-392)
 func (v *View) ServingReads() error {
-	if v.Status == StatusFollowing && v.readable {
+	if v.Status == StatusFollowing && v.Open() {
 		return nil
 	}
 	return v.Serving()
 }
+
+// Open reports whether records can be read: of a leader, or of a follower.
+func (v *View) Open() bool {
+	return v.Status == StatusServing || v.Status == StatusFollowing && v.readable && v.open
+}
+
+// HasCommitted reports whether offset is one that every replica in sync has, or the one
+// after all of them.
+func (v *View) HasCommitted(offset int64) bool { return v.LogStart <= offset && offset <= v.HighWater }
 
 // LogEnd is where the log ends. False: that is not known now.
 func (v *View) LogEnd() (model.LogEnd, bool) {
@@ -99,6 +109,10 @@ func (v *View) CheckFetch(offset int64, current, lastFetched model.LeaderEpoch) 
 		if end.Epoch < lastFetched || end.EndOffset < offset {
 			return &end, nil
 		}
+	}
+	if v.Follows && offset > v.LEO {
+		// The leader may have it: that is no reason to give up the place. (KIP-392)
+		return nil, fmt.Errorf("offset %d is above %d, all that this follower has: %w", offset, v.LEO, model.ErrOffsetNotAvailable)
 	}
 	if offset < v.LogStart || offset > v.LEO {
 		return nil, fmt.Errorf("offset %d is outside %d to %d: %w", offset, v.LogStart, v.LEO, model.ErrOffsetOutOfRange)

@@ -53,3 +53,40 @@ func TestLogEnd(t *testing.T) {
 		}
 	}
 }
+
+// A follower serves consumers where its log is open, and to one who is ahead of it says
+// that it has not got that yet, which is no reason to give up the place. (KIP-392)
+func TestFollowerServesReads(t *testing.T) {
+	for _, tc := range []struct {
+		status         Status
+		readable, open bool
+		serves         bool
+	}{
+		{StatusServing, false, true, true},
+		{StatusFollowing, true, true, true},
+		{StatusFollowing, true, false, false},
+		{StatusFollowing, false, true, false},
+		{StatusOffline, true, true, false},
+	} {
+		v := View{Status: tc.status, Follows: tc.status == StatusFollowing, readable: tc.readable, open: tc.open}
+		if err := v.ServingReads(); (err == nil) != tc.serves || v.Open() != tc.serves {
+			t.Errorf("status %d, readable %v, open %v: %v, %v", tc.status, tc.readable, tc.open, err, v.Open())
+		}
+	}
+	for _, tc := range []struct {
+		follows bool
+		offset  int64
+		err     error
+	}{
+		{true, 4, model.ErrOffsetOutOfRange},
+		{true, 5, nil},
+		{true, 15, nil},
+		{true, 16, model.ErrOffsetNotAvailable},
+		{false, 16, model.ErrOffsetOutOfRange},
+	} {
+		v := View{Follows: tc.follows, Epoch: 4, LogStart: 5, HighWater: 10, LEO: 15}
+		if _, err := v.CheckFetch(tc.offset, 4, model.NoEpoch); !errors.Is(err, tc.err) {
+			t.Errorf("follows %v, offset %d: %v, want %v", tc.follows, tc.offset, err, tc.err)
+		}
+	}
+}

@@ -195,7 +195,7 @@ func (c *fetch) fail(p *fetching, out *model.Fetched, err error) {
 func (c *fetch) readOne(ctx context.Context, p *fetching, out *model.Fetched, ask *model.FetchPartition) {
 	v := p.replica.view.Load()
 	p.held = nil
-	if err := v.Serving(); err != nil {
+	if err := serving(v, ask); err != nil {
 		if v.Status == partition.StatusOpening {
 			p.held = err
 			return
@@ -216,9 +216,13 @@ func (c *fetch) readOne(ctx context.Context, p *fetching, out *model.Fetched, as
 			return
 		}
 	}
+	if ask.Elsewhere && !v.Follows && p.bytes == 0 && v.HasCommitted(ask.Offset) {
+		out.Elsewhere, p.done, c.told = true, true, true
+		return
+	}
 	upTo := v.ReadLimit(c.ask.Isolation)
 	left := min(ask.MaxBytes-p.bytes, c.limit-c.bytes)
-	if p.next >= upTo || (left <= 0 && c.bytes > 0) || v.Status != partition.StatusServing {
+	if p.next >= upTo || (left <= 0 && c.bytes > 0) || !v.Open() {
 		return
 	}
 	r := reading{fetching: p, out: out, view: v, req: storage.ReadRequest{
@@ -227,6 +231,14 @@ func (c *fetch) readOne(ctx context.Context, p *fetching, out *model.Fetched, as
 	if !c.readTail(ctx, &r) && !c.readSection(&r) {
 		c.readStore(ctx, &r)
 	}
+}
+
+// serving is why a partition cannot be read here, or nil.
+func serving(v *view, ask *model.FetchPartition) error {
+	if ask.Nearby {
+		return v.ServingReads()
+	}
+	return v.Serving()
 }
 
 // finish makes the answer. What could not be read in all that time is told as an

@@ -34,6 +34,7 @@ type Fetch struct {
 	SessionEpoch   int32 // -1 without a session
 	Topics         []FetchTopic
 	Forgotten      []ForgottenTopic
+	Rack           []byte // the client's; empty: not told
 
 	partitions []FetchPartition
 	forgotten  []int32
@@ -88,8 +89,9 @@ func (f *Fetch) Read(version int16, body []byte) error {
 	}
 	f.readTopics(&r, version)
 	f.readForgotten(&r, version)
+	f.Rack = nil
 	if version >= fetchRacks {
-		r.name()
+		f.Rack = r.name()
 	}
 	f.readTags(&r)
 	if r.bad {

@@ -73,7 +73,7 @@ func drawFetch(t *rapid.T) *kmsg.FetchRequest {
 func asRead(req *kmsg.FetchRequest) Fetch {
 	f := Fetch{
 		ReplicaID: max(req.ReplicaID, req.ReplicaState.ID), MaxWaitMillis: req.MaxWaitMillis, MinBytes: req.MinBytes, MaxBytes: req.MaxBytes,
-		IsolationLevel: req.IsolationLevel, SessionID: req.SessionID, SessionEpoch: req.SessionEpoch,
+		IsolationLevel: req.IsolationLevel, SessionID: req.SessionID, SessionEpoch: req.SessionEpoch, Rack: []byte(req.Rack),
 	}
 	for _, t := range req.Topics {
 		topic := FetchTopic{Name: []byte(t.Topic), ID: t.TopicID}
@@ -97,9 +97,10 @@ func fetchDiffers(got *Fetch, want *kmsg.FetchRequest) string {
 		f.partitions, f.forgotten = nil, nil
 		return struct {
 			Head      [7]int64
+			Rack      string
 			Topics    []FetchTopic
 			Forgotten []ForgottenTopic
-		}{[7]int64{int64(max(f.ReplicaID, -1)), int64(f.MaxWaitMillis), int64(f.MinBytes), int64(f.MaxBytes), int64(f.IsolationLevel), int64(f.SessionID), int64(f.SessionEpoch)}, f.Topics, f.Forgotten}
+		}{[7]int64{int64(max(f.ReplicaID, -1)), int64(f.MaxWaitMillis), int64(f.MinBytes), int64(f.MaxBytes), int64(f.IsolationLevel), int64(f.SessionID), int64(f.SessionEpoch)}, string(f.Rack), f.Topics, f.Forgotten}
 	})
 	return cmp.Diff(asRead(want), *got, same, equateEmpty[byte](), equateEmpty[int32](), equateEmpty[FetchPartition](), equateEmpty[FetchTopic](), equateEmpty[ForgottenTopic]())
 }
@@ -327,6 +328,9 @@ func drawFetchedPartition(t *rapid.T, file *os.File, version int16, p *FetchedPa
 			t.Fatal(err)
 		}
 	}
+	if version >= fetchRacks && rapid.Bool().Draw(t, "elsewhere") {
+		p.Preferred = rapid.Int32().Draw(t, "preferred")
+	}
 	if version >= fetchFlexible && rapid.Bool().Draw(t, "diverging") {
 		p.DivergingEpoch, p.DivergingEnd = rapid.Int32().Draw(t, "epoch"), rapid.Int64().Draw(t, "end")
 	}
@@ -334,6 +338,7 @@ func drawFetchedPartition(t *rapid.T, file *os.File, version int16, p *FetchedPa
 		p.Leader, p.LeaderEpoch = rapid.Int32().Draw(t, "leader"), rapid.Int32().Draw(t, "leader's epoch")
 	}
 	out.Partition, out.ErrorCode, out.HighWatermark, out.LastStableOffset, out.LogStartOffset = p.Index, p.Code, p.HighWatermark, p.LastStable, p.LogStart
+	out.PreferredReadReplica = p.Preferred
 	out.RecordBatches = append(out.RecordBatches, slices.Concat(p.Records...)...)
 	if out.RecordBatches == nil {
 		out.RecordBatches = []byte{}

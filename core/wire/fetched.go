@@ -43,6 +43,9 @@ type FetchedPartition struct {
 	// Committed: aborted transactions are listed, and there are none. Otherwise the
 	// list is null.
 	Committed bool
+	// Preferred is the replica that the client is to read from instead, or -1; told from
+	// version 11 on. (KIP-392)
+	Preferred int32
 	// Section is whole batches in a file, which come before the Records; no File: there
 	// are none.
 	Section model.Section
@@ -61,11 +64,11 @@ func (r *FetchResponse) Topic(name string, id [16]byte) {
 	r.Topics = append(r.Topics, FetchedTopic{Name: name, ID: id, from: len(r.partitions)})
 }
 
-// Partition adds a partition to the last topic. It is nobody's leader, diverges nowhere
-// and has no offsets; what it is, is for the caller to say before the next one is added.
+// Partition adds a partition to the last topic. It prefers no replica,
+// names no leader, diverges nowhere and has no offsets; what it is, is for the caller to say before the next one is added.
 func (r *FetchResponse) Partition(index int32) *FetchedPartition {
 	r.partitions = append(r.partitions, FetchedPartition{
-		Index: index, HighWatermark: -1, LastStable: -1, LogStart: -1, DivergingEpoch: -1, DivergingEnd: -1, Leader: -1, LeaderEpoch: -1,
+		Index: index, HighWatermark: -1, LastStable: -1, LogStart: -1, Preferred: -1, DivergingEpoch: -1, DivergingEnd: -1, Leader: -1, LeaderEpoch: -1,
 	})
 	return &r.partitions[len(r.partitions)-1]
 }
@@ -165,7 +168,7 @@ func (p *FetchedPartition) encode(dst []byte, version int16, splice Splice) []by
 		dst = appendInt32(dst, nullLength)
 	}
 	if version >= fetchRacks {
-		dst = appendInt32(dst, -1) // no other replica is preferred
+		dst = appendInt32(dst, p.Preferred)
 	}
 	size := p.Section.Bytes + recordbatch.TotalBytes(p.Records)
 	dst = appendArrayLen(dst, size, flexible) // never null, on which old clients fail
