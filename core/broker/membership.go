@@ -129,7 +129,7 @@ func (m *membership) leave(ctx context.Context) {
 	}
 	select {
 	case <-m.over:
-		m.log.Info("others lead what this broker led", "broker", int(m.node))
+		m.tellAbandoned()
 	case <-ctx.Done():
 		m.log.Warn("this broker stops before the controller has let it go", "broker", int(m.node), "err", m.lastTrouble())
 	}
