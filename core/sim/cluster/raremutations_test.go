@@ -71,6 +71,11 @@ var rareMutations = []mutant.Mutation{
 		Old:  "\treturn dir, nil\n}\n\n// NewClusterID", New: "\treturn model.DirectoryID{byte(n.cfg.NodeID) + 1}, nil\n}\n\n// NewClusterID",
 	},
 	{
+		Name: "acknowledge alone what is not on disk",
+		File: "core/partition/watermark.go",
+		Old:  "m.role == roleLeader && m.asking.least < 2\n", New: "m.role == roleLeader && m.asking.least < 1\n",
+	},
+	{
 		Name: "let copies overtake each other",
 		File: "core/replica/copy.go",
 		Old:  "\t\tc.frames = append(c.frames, q.frame)\n\t}\n\ts.exec.Ordered(Lane{s.index, r.dir.ID}, c.run)\n", New: "\t\tc.frames = append(c.frames, q.frame)\n\t}\n\ts.exec.Go(r.dir.ID, c.run)\n",
