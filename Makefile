@@ -71,8 +71,8 @@ clean:
 	rm -rf bin
 
 # The test suites of others, compared with Kafka's results; suite-franz-go, suite-kafka-go,
-# suite-confluent-kafka-go, suite-librdkafka and suite-librdkafka-more run one of them. Half
-# an hour in all.
+# suite-kafka-go-alone, suite-confluent-kafka-go, suite-sarama, suite-librdkafka and
+# suite-librdkafka-more run one of them. Forty minutes in all.
 suites:
 	go run ./test/suites all
 

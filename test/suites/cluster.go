@@ -7,7 +7,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// warmTimeout is how long the topic of committed offsets may take to be there.
+const warmTimeout = time.Minute
 
 // cluster is the brokers that run for one suite. Its brokers may be stopped and started
 // by several goroutines.
@@ -44,6 +51,31 @@ func (c *cluster) startAll(ctx context.Context) error {
 	return nil
 }
 
+// warm asks for a group, which makes the topic of committed offsets, and waits until it
+// is there: some tests have no patience with a cluster that nobody has used.
+func (c *cluster) warm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.brokers[0].bind.String()))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	admin, tick := kadm.NewClient(client), time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		_, err := admin.FetchOffsets(ctx, "warm-up")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no group can be asked for: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
 // stopBroker stops a broker as its operator would.
 func (c *cluster) stopBroker(n int) error {
 	c.mu.Lock()
@@ -73,7 +105,7 @@ func (c *cluster) broker(n int) (*broker, error) {
 	return c.brokers[n-1], nil
 }
 
-// stop ends all brokers, the last one first, and says which did not end well.
+// stop ends all brokers, at once, and says which did not end well.
 func (c *cluster) stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,14 +1,18 @@
 // Command suites runs the test suites of others against clusters of brokerd, and compares
 // test by test with what Apache Kafka 4.4 scored in the same suite:
 //
-//	go run ./test/suites franz-go           or kafka-go, confluent-kafka-go, librdkafka, librdkafka-more
+//	go run ./test/suites franz-go           or kafka-go, kafka-go-alone, confluent-kafka-go, sarama, librdkafka, librdkafka-more
 //	go run ./test/suites all                each in turn
 //	go run ./test/suites -run RE kafka-go   some of its tests: only what failed is told
 //	go run ./test/suites -brokerd PATH franz-go         this brokerd, rather than the checkout's
 //	go run ./test/suites -against HOST:PORT,... franz-go   brokers that run already, Kafka's for one
 //
+// Each has three brokers, sarama five, and kafka-go-alone the one that some of kafka-go's
+// tests insist on.
+//
 // It owns the getting of the suites (pinned, from the Go module proxy and npm), the
-// settings of the brokers that each wants, running them so that a test that hangs or
+// settings of the brokers that each wants, relays and a stand-in for docker for the one
+// that disturbs them, running them so that a test that hangs or
 // kills its process costs only itself, Kafka's results (baselines/), and the lists of
 // what is excused (excused/).
 //

@@ -8,11 +8,12 @@ import (
 )
 
 // capabilities are what a test may wait for: the words that an excuse begins with.
-// Groups, produce, fetch and the administration of one broker are not among them.
+// Groups, produce, fetch and the administration of brokers are not among them. A test that
+// wants one broker has it in another suite.
 func capabilities() []string {
 	return []string{
-		"SASL", "ACLs", "transactions", "brokers", "KIP-848", "share groups",
-		"quotas", "compaction",
+		"SASL", "ACLs", "transactions", "KIP-848", "share groups",
+		"quotas", "compaction", "features", "one broker",
 	}
 }
 

@@ -254,8 +254,13 @@ func (s *session) start(ctx context.Context, su suite, executable string, died f
 	for _, p := range s.places {
 		s.addresses = append(s.addresses, p.advertised)
 	}
-	s.cluster, err = startCluster(ctx, executable, s.dir, s.places, su.settings, died)
-	return err
+	if s.cluster, err = startCluster(ctx, executable, s.dir, s.places, su.settings, died); err != nil || su.relayed {
+		return err // without its relays it cannot be reached yet
+	}
+	if err := s.cluster.warm(ctx); err != nil {
+		return errors.Join(err, s.cluster.stop())
+	}
+	return nil
 }
 
 // keep writes the results beside the logs.

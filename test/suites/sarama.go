@@ -16,13 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-// warmTimeout is how long the topic of committed offsets may take to be there.
-const warmTimeout = time.Minute
 
 // sarama is the functional tests of IBM/sarama: five brokers, each behind a relay of
 // toxiproxy's that the tests disturb. They also stop and start brokers, by calls of
@@ -49,14 +43,14 @@ func (x sarama) run(ctx context.Context, s *session) (_ results, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, relays.stop()) }()
+	if err := s.cluster.warm(ctx); err != nil {
+		return nil, err
+	}
 	docker, err := startDocker(s)
 	if err != nil {
 		return nil, err
 	}
 	defer docker.Close()
-	if err := warm(ctx, s); err != nil {
-		return nil, err
-	}
 	x.prepare = func(string, *session) ([]string, string, error) {
 		return []string{
 			"KAFKA_VERSION=" + kafkaVersion, "TOXIPROXY_ADDR=" + relays.api,
@@ -84,31 +78,6 @@ func readdressSarama(dir string, s *session) error {
 	}
 	list := "[]string{" + strings.Join(quoted, ", ") + "}[i-1]"
 	return os.WriteFile(path, bytes.ReplaceAll(data, []byte(written), []byte(list)), 0o644)
-}
-
-// warm asks for a group, which makes the topic of committed offsets, and waits until it
-// is all there: the first tests do not.
-func warm(ctx context.Context, s *session) error {
-	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
-	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(s.bootstrap(), ",")...))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	admin, tick := kadm.NewClient(client), time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
-		_, err := admin.FetchOffsets(ctx, "warm-up")
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("no group can be asked for: %w", err)
-		case <-tick.C:
-		}
-	}
 }
 
 // toxiproxy is a toxiproxy that runs, with a relay to each broker.

@@ -38,7 +38,8 @@ func suites() []suite {
 		{"franz-go", "127.0.0.1", 3, false, nil, 20 * time.Minute, franzGo()},
 		// One test compares what is advertised with localhost, another sends a record
 		// that no ordinary limit lets in.
-		{"kafka-go", "localhost", 3, false, []string{"message.max.bytes=200000000", "socket.request.max.bytes=250000000", "memory=2GiB"}, 30 * time.Minute, kafkaGo()},
+		{"kafka-go", "localhost", 3, false, kafkaGoSettings(), 30 * time.Minute, kafkaGo()},
+		{"kafka-go-alone", "localhost", 1, false, kafkaGoSettings(), 10 * time.Minute, kafkaGoAlone()},
 		{"confluent-kafka-go", "127.0.0.1", 3, false, []string{"num.partitions=4", "broker.rack=RACK{n}"}, 30 * time.Minute, confluent()},
 		{"sarama", "127.0.0.1", 5, true, saramaSettings(), 30 * time.Minute, saramaSuite()},
 		// -Q: quick; -E: no test that disturbs its own sockets.
@@ -88,6 +89,18 @@ func franzGo() goSuite {
 			}, "", nil
 		},
 	}
+}
+
+func kafkaGoSettings() []string {
+	return []string{"message.max.bytes=200000000", "socket.request.max.bytes=250000000", "memory=2GiB"}
+}
+
+// kafkaGoAlone is the tests of kafka-go that take the broker that they dial for the only
+// one.
+func kafkaGoAlone() goSuite {
+	g := kafkaGo()
+	g.packages, g.tests = []string{"."}, "^(TestConn|TestDialer|TestDialerResolver|TestDialerTLS)$"
+	return g
 }
 
 // kafkaGo is all tests of segmentio/kafka-go. It has its broker's address written in.
