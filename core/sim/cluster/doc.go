@@ -2,7 +2,8 @@
 // each the real machines, loops and managers of production, on a reference store and a
 // network in memory, with clients that find leaders as Kafka's do. Processes are killed,
 // hosts lose power, nodes pause, networks cut, delay and lose, one way or both, stores
-// stall, fail and fill, clocks drift.
+// stall, fail and fill, clocks drift. A leader that has asked for another ISR may hear nothing of
+// it (unheard.go).
 //
 // Nodes form a cluster as in production: the first creates it, the others find it and join,
 // and the quorum grows to three voters. More join later, some lose their disks, and some

@@ -140,6 +140,7 @@ func (a alterer) AlterISR(changes []model.ISRChange, done func([]model.ISRResult
 	n.command(controller.AlterISR{Broker: n.id, BrokerEpoch: epoch, Changes: changes}, func(a controller.Answer) {
 		done(a.ISR, a.Err)
 	})
+	n.c.unheard(n)
 }
 
 // noter is a slog.Handler that notes.

@@ -28,6 +28,7 @@ type Report struct {
 	LostBatches int
 	Fences      int // of live brokers
 	Isolations  int // of leaders, with one follower
+	Unheard     int // likewise, of those that had just asked for another ISR
 	Leaves      int // of brokers in order
 	Wipes       int // of disks
 	AllAtOnce   int // times that all nodes went

@@ -11,8 +11,8 @@ import (
 
 // spared says whether a node may lose what it has: of each partition of which it counts as
 // one that has all that was committed, some other counts too and has not lost it without
-// having told, and the ISR has a minimum above one, so that the other goes on counting until
-// the loss is noticed (KIP-966); or the node's own is kept.
+// having told, and those that have are fewer than the minimum of the ISR, so that one other goes
+// on counting until the loss is noticed (KIP-966); or the node's own is kept.
 func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 	if c.doubtful() {
 		return false
@@ -30,13 +30,19 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 				continue
 			}
 			stays := func(id model.NodeID) bool { return !slices.Contains(p.Removing, id) }
-			other := slices.ContainsFunc(append(slices.Clone(p.ISR), p.ELR...), func(id model.NodeID) bool {
-				m := c.node(id)
-				return m != n && !m.mayHaveLost && !m.wiped && stays(id)
-			})
+			other, lost := false, 1
+			for _, id := range slices.Concat(p.ISR, p.ELR) {
+				switch m := c.node(id); {
+				case m == n:
+				case m.mayHaveLost || m.wiped:
+					lost++
+				case stays(id):
+					other = true
+				}
+			}
 			replicas := slices.DeleteFunc(slices.Clone(p.Replicas), func(id model.NodeID) bool { return !stays(id) })
 			least := image.EffectiveMinISR(settings.MinISR, len(replicas), int(t.ReplicationFactorTarget))
-			if (!other || least < 2) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
+			if (!other || least <= lost) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
 				return false
 			}
 		}

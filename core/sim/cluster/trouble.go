@@ -184,7 +184,7 @@ func (c *cluster) wipe(n *node) {
 	c.w.Note("node %d loses its disks", n.id)
 	n.kill([]memnet.Death{memnet.Reset, memnet.Silent}[c.w.Rand.IntN(2)])
 	n.disk, n.directory, n.mayHaveLost, n.wiped = &memstore.Disk{}, c.newDirectory(), false, true
-	n.quorumDisk = &quorumDisk{n: n}
+	n.quorumDisk, n.quorum = &quorumDisk{n: n}, nil // so that its vote is missed
 	c.restart(n)
 }
 
