@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -31,50 +32,28 @@ const (
 type broker struct {
 	dir  string
 	port int
-	args []string // beside those of a plain start
+	args []string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it was reaped
 	err  error         // how it ended, once done is closed
 }
 
-// startBroker starts a broker on a directory and waits until it answers.
-func startBroker(dir string, args ...string) (*broker, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	b := &broker{dir: dir, port: port, args: args}
-	return b, b.start()
-}
+// addr is where clients reach it.
+func (b *broker) addr() string { return loopback(b.port) }
 
-// ownBroker is a broker for this case alone, which is stopped with it.
-func (r *run) ownBroker(args ...string) *broker {
-	r.Helper()
-	if suite.bootstrap != "" {
-		r.notRun("it needs a broker of its own")
-	}
-	b, err := startBroker(filepath.Join(r.TempDir(), "data"), args...)
-	if b != nil {
-		r.Cleanup(func() {
-			if err := b.stop(); err != nil {
-				r.Errorf("%v", err)
-			}
-			if r.Failed() {
-				r.Logf("the broker's log:\n%s", b.tail())
-			}
-		})
-	}
-	if err != nil {
-		r.Fatal(err)
-	}
-	return b
-}
-
-// addr is the bootstrap address.
-func (b *broker) addr() string { return "127.0.0.1:" + strconv.Itoa(b.port) }
-
-// start starts the process and waits until it answers.
+// start starts the process, unless it runs, and waits until it answers.
 func (b *broker) start() error {
+	if err := b.launch(); err != nil {
+		return err
+	}
+	return b.waitReady(1)
+}
+
+// launch starts the process, unless it runs.
+func (b *broker) launch() error {
+	if b.done != nil {
+		return nil
+	}
 	path, err := suite.executable()
 	if err != nil {
 		return err
@@ -84,7 +63,7 @@ func (b *broker) start() error {
 		return err
 	}
 	defer output.Close() // the process has its own descriptor
-	b.cmd = exec.Command(path, append([]string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}, b.args...)...)
+	b.cmd = exec.Command(path, b.args...)
 	b.cmd.Stdout, b.cmd.Stderr = output, output
 	if err := b.cmd.Start(); err != nil {
 		return fmt.Errorf("start brokerd: %w", err)
@@ -95,15 +74,12 @@ func (b *broker) start() error {
 		defer close(done)
 		b.err = cmd.Wait()
 	}()
-	if err := b.waitReady(done); err != nil {
-		return fmt.Errorf("broker did not answer: %w\n%s", err, b.tail())
-	}
 	return nil
 }
 
-// waitReady waits until the broker answers a client; a broker that ended is not
-// waited for.
-func (b *broker) waitReady(done <-chan struct{}) error {
+// waitReady waits until the broker answers a client and knows so many brokers; a broker
+// that ended is not waited for.
+func (b *broker) waitReady(brokers int) error {
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.addr()), kgo.RetryTimeout(200*time.Millisecond),
 		kgo.DialTimeout(time.Second), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
@@ -112,15 +88,26 @@ func (b *broker) waitReady(done <-chan struct{}) error {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	return eventually(ctx, func() error {
+	err = eventually(ctx, func() error {
 		select {
-		case <-done:
+		case <-b.done:
 			cancel()
 			return fmt.Errorf("it ended: %w", b.err)
 		default:
-			return c.Ping(ctx)
 		}
+		resp, err := c.SeedBrokers()[0].Request(ctx, kmsg.NewPtrMetadataRequest())
+		if err != nil {
+			return err
+		}
+		if known := len(resp.(*kmsg.MetadataResponse).Brokers); known < brokers {
+			return fmt.Errorf("it knows %d of %d brokers", known, brokers)
+		}
+		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("broker did not answer: %w\n%s", err, b.tail())
+	}
+	return nil
 }
 
 // kill sends SIGKILL and reaps the process.

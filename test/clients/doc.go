@@ -1,8 +1,8 @@
-// Package clients runs what people already have against brokerd: the client
+// Package clients runs what people already have against three brokerds: the client
 // libraries of Go, Java, Python and Node, Kafka's command-line tools and Kafka
 // Streams, each through the same cases, and prints one table of what passed.
 //
-// It owns the harness (harness_test.go, broker_test.go), the protocol between it
+// It owns the harness (harness_test.go, broker_test.go, cluster_test.go), the protocol between it
 // and the drivers (driver_test.go), the cases (cases_test.go, members_test.go,
 // resume_test.go, relay_test.go), the table (table_test.go), the lists of clients
 // (clients_*_test.go) and the drivers themselves (drivers, one folder for each
@@ -21,9 +21,12 @@
 //	go test -v ./test/clients                                 the whole matrix
 //	go test -v ./test/clients -run 'TestClients/sarama'       one client
 //	go test -v ./test/clients -run TestTools                  Kafka's command-line tools
-//	go test ./test/clients -args -bootstrap 127.0.0.1:19092   against a broker that is there
+//	go test ./test/clients -args -brokers 1                   with one broker rather than three
+//	go test ./test/clients -args -bootstrap 127.0.0.1:19092   against brokers that are there
 //
-// With -bootstrap, cases that restart the broker are "not run". Run against Apache
+// Topics have a replica on each broker. What is killed of several brokers is the one that
+// a client needs: the others have to do. With -bootstrap, cases that kill brokers are "not
+// run". Run against Apache
 // Kafka it tells whether a failure is the broker's or the driver's.
 //
 // A client is added by a driver that does what is told below, its target in
@@ -32,7 +35,8 @@
 //
 // # Drivers
 //
-// A driver is a program: DRIVER... COMMAND key=value... It prints one JSON object a
+// A driver is a program: DRIVER... COMMAND key=value... bootstrap= is one host:port, or
+// several with commas between them. It prints one JSON object a
 // line on stdout and its log on stderr. It exits with 0, or otherwise with a last
 // line on stderr that says why. A key that it does not know is an error.
 //

@@ -34,28 +34,30 @@ var suite *matrix
 // matrix is one run of the tests. It may be used by several at once.
 type matrix struct {
 	dir        string // removed at the end
-	bootstrap  string // the broker that is there, or empty
+	bootstrap  string // the brokers that are there, or empty
+	brokers    int    // of each cluster of the tests' own
 	executable func() (string, error)
-	shared     func() (*broker, error) // for all cases that leave the broker alone
+	shared     func() (*cluster, error) // for all cases that leave the brokers alone
 	godriver   func() (string, error)
 	slots      chan struct{}
 	table      table
 }
 
 func TestMain(m *testing.M) {
-	bootstrap := flag.String("bootstrap", "", "host:port of a broker to use instead of a brokerd of the tests' own")
+	bootstrap := flag.String("bootstrap", "", "host:port,... of brokers to use instead of the tests' own")
+	brokers := flag.Int("brokers", 3, "how many brokers the tests' own clusters have")
 	flag.Parse()
-	os.Exit(runMatrix(m, *bootstrap))
+	os.Exit(runMatrix(m, *bootstrap, *brokers))
 }
 
-func runMatrix(m *testing.M, bootstrap string) int {
+func runMatrix(m *testing.M, bootstrap string, brokers int) int {
 	dir, err := os.MkdirTemp("", "brokerd-clients-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	suite = &matrix{dir: dir, bootstrap: bootstrap, slots: make(chan struct{}, slotsMax)}
+	suite = &matrix{dir: dir, bootstrap: bootstrap, brokers: brokers, slots: make(chan struct{}, slotsMax)}
 	suite.executable = sync.OnceValues(func() (string, error) {
 		return goBuild(".", filepath.Join(dir, "brokerd"), "github.com/brokerd/brokerd/cmd/brokerd")
 	})
@@ -63,17 +65,24 @@ func runMatrix(m *testing.M, bootstrap string) int {
 		return goBuild("drivers/go", filepath.Join(dir, "godriver"), ".")
 	})
 	started := false
-	suite.shared = sync.OnceValues(func() (*broker, error) {
+	suite.shared = sync.OnceValues(func() (*cluster, error) {
 		started = true
-		return startBroker(filepath.Join(dir, "shared"))
+		shared := filepath.Join(dir, "shared")
+		ports, err := clusterPorts()
+		if err == nil {
+			err = os.Mkdir(shared, 0o755)
+		}
+		if err != nil {
+			return &cluster{}, err
+		}
+		return startCluster(shared, ports, nil)
 	})
 	code := m.Run()
 	if started {
-		if b, err := suite.shared(); err == nil {
-			if err := b.stop(); err != nil {
-				fmt.Fprintf(os.Stderr, "the shared broker: %v\n%s\n", err, b.tail())
-				code = 1
-			}
+		c, _ := suite.shared() // its cases have told of an error
+		if err := c.stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "the shared brokers: %v\n%s\n", err, c.tail())
+			code = 1
 		}
 	}
 	suite.table.print(os.Stdout)
@@ -105,8 +114,8 @@ func tool(name string) (string, error) {
 // run is one case of one client: a test that remembers why it failed.
 type run struct {
 	*testing.T
-	// addr is where the shared broker is. A case that needs a broker of its own asks
-	// ownBroker.
+	// addr is where the shared brokers are. A case that needs brokers of its own asks
+	// ownCluster.
 	addr string
 
 	mu     sync.Mutex
@@ -197,16 +206,16 @@ func (m *matrix) runCase(t *testing.T, client, version, name string, f func(r *r
 	})
 }
 
-// addr is where the broker is that the cases share.
+// addr is where the brokers are that the cases share.
 func (m *matrix) addr() (string, error) {
 	if m.bootstrap != "" {
 		return m.bootstrap, nil
 	}
-	b, err := m.shared()
+	c, err := m.shared()
 	if err != nil {
 		return "", err
 	}
-	return b.addr(), nil
+	return c.addr(), nil
 }
 
 // within is a context that ends with the test or after the given time.
@@ -238,7 +247,7 @@ func eventually(ctx context.Context, f func() error) error {
 // client is a franz-go client that is closed when the case ends.
 func (r *run) client(addr string, opts ...kgo.Opt) *kgo.Client {
 	r.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(addr, ",")...), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -276,14 +285,23 @@ const (
 	portMax = 30_000
 )
 
-// freePort finds a port on loopback that nobody listens on.
-func freePort() (int, error) {
-	for range 100 {
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+// freePorts finds ports on loopback that nobody listens on.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	var held []net.Listener // so that none is found twice
+	defer func() {
+		for _, l := range held {
 			l.Close()
-			return port, nil
+		}
+	}()
+	for range 100 + n {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := portMin + rand.IntN(portMax-portMin)
+		if l, err := net.Listen("tcp", loopback(port)); err == nil {
+			held, ports = append(held, l), append(ports, port)
 		}
 	}
-	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
+	return nil, fmt.Errorf("no %d free ports from %d to %d", n, portMin, portMax)
 }

@@ -9,23 +9,29 @@ import (
 	"sync/atomic"
 )
 
-// behindRelay is a broker of the case's own that tells clients to come by a relay,
+// behindRelay is brokers of the case's own that tell clients to come by a relay,
 // wherever they asked first. The first produce requests that come that way, so many of
 // them, are served and their answers lost.
-func (r *run) behindRelay(lose int) (*broker, *relay) {
+func (r *run) behindRelay(lose int) (*cluster, *relay) {
 	r.Helper()
-	port, err := freePort()
+	ports, err := freePorts(suite.brokers * (portsEach + 1))
 	if err != nil {
 		r.Fatal(err)
 	}
-	via := fmt.Sprintf("127.0.0.1:%d", port)
-	b := r.ownBroker("--set", "advertised.listeners=PLAINTEXT://"+via)
-	p, err := startRelay(via, b.addr(), lose)
-	if err != nil {
-		r.Fatal(err)
+	own, via := ports[suite.brokers:], []string(nil)
+	for _, port := range ports[:suite.brokers] {
+		via = append(via, loopback(port))
 	}
+	c := r.ownClusterAt(own, via)
+	p := &relay{}
+	p.lose.Store(int64(lose))
 	r.Cleanup(p.stop)
-	return b, p
+	for i, b := range c.brokers {
+		if err := p.open(via[i], b.addr()); err != nil {
+			r.Fatal(err)
+		}
+	}
+	return c, p
 }
 
 // FR-79: clients are told to come to the advertised address, and come there, wherever
@@ -56,34 +62,35 @@ func lostAnswer(r *run, c *client, p program) {
 	r.checkProduced(c, b.addr(), topic, first)
 }
 
-// relay hands connections on to a broker, as a port of a container's host does, and
+// relay hands connections on to brokers, as the ports of a container's host do, and
 // counts them.
 type relay struct {
-	listener net.Listener
-	target   string
-	came     atomic.Int64
-	lose     atomic.Int64 // answers to produce requests that are still to be lost
-	lost     atomic.Int64
-	wg       sync.WaitGroup
+	listeners []net.Listener
+	came      atomic.Int64
+	lose      atomic.Int64 // answers to produce requests that are still to be lost
+	lost      atomic.Int64
+	wg        sync.WaitGroup
 
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-func startRelay(addr, target string, lose int) (*relay, error) {
+// open hands on what comes to an address.
+func (p *relay) open(addr, target string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return fmt.Errorf("relay: %w", err)
 	}
-	p := &relay{listener: l, target: target}
-	p.lose.Store(int64(lose))
-	p.wg.Go(p.accept)
-	return p, nil
+	p.listeners = append(p.listeners, l)
+	p.wg.Go(func() { p.accept(l, target) })
+	return nil
 }
 
 // stop closes all connections and returns when nothing is handed on any more.
 func (p *relay) stop() {
-	p.listener.Close()
+	for _, l := range p.listeners {
+		l.Close()
+	}
 	p.mu.Lock()
 	for _, c := range p.conns {
 		c.Close()
@@ -92,14 +99,14 @@ func (p *relay) stop() {
 	p.wg.Wait()
 }
 
-func (p *relay) accept() {
+func (p *relay) accept(l net.Listener, target string) {
 	for {
-		from, err := p.listener.Accept()
+		from, err := l.Accept()
 		if err != nil {
 			return
 		}
 		p.came.Add(1)
-		to, err := net.Dial("tcp", p.target)
+		to, err := net.Dial("tcp", target)
 		if err != nil {
 			from.Close()
 			continue

@@ -2,23 +2,32 @@ package clients
 
 import "fmt"
 
-// resumeAfterBroker: a member goes on at the commits after the broker was killed.
+// resumeAfterBroker: a member goes on at the commits after the broker was killed that
+// coordinated the group. One of several stays dead, one alone comes back.
 func resumeAfterBroker(r *run, c *client, p program) {
-	resume(r, c, p, func(b *broker) error {
+	resume(r, c, p, func(brokers *cluster, group string) error {
+		found := r.admin(brokers.addr()).FindGroupCoordinators(r.within(askTimeout), group)
+		if err := found.Error(); err != nil {
+			return err
+		}
+		b := brokers.brokers[found[group].NodeID-1]
 		b.kill()
+		if len(brokers.brokers) > 1 {
+			return nil
+		}
 		return b.start()
 	})
 }
 
 // resumeAfterPlugin: a member goes on at the commits after the plugins were killed.
 func resumeAfterPlugin(r *run, c *client, p program) {
-	resume(r, c, p, func(b *broker) error { return b.killPlugins(r.within(startTimeout)) })
+	resume(r, c, p, func(brokers *cluster, _ string) error { return brokers.killPlugins(r.within(startTimeout)) })
 }
 
-// resume lets a member consume and commit, restarts something while no member is
+// resume lets a member consume and commit, kills something while no member is
 // there, and checks that another one goes on where the first stood.
-func resume(r *run, c *client, p program, restart func(*broker) error) {
-	b := r.ownBroker()
+func resume(r *run, c *client, p program, kill func(brokers *cluster, group string) error) {
+	b := r.ownCluster()
 	g := r.newGroup(b.addr(), p, r.topic(b.addr(), "resume", groupPartitions))
 	first := startTime()
 	produced := r.produce(b.addr(), g.topic, 0, first, "none")
@@ -36,11 +45,11 @@ func resume(r *run, c *client, p program, restart func(*broker) error) {
 	}
 
 	produced = append(produced, r.produce(b.addr(), g.topic, len(produced), first, "none")...)
-	if err := restart(b); err != nil {
+	if err := kill(b, g.name); err != nil {
 		r.Fatal(err)
 	}
 	again := g.join("after")
-	g.settle(settleTimeout, "one member, after the restart")
+	g.settle(settleTimeout, "one member, after the kill")
 	g.waitRecords(len(produced))
 	g.waitCommitted(c, int64(len(produced)))
 	g.leave(again)
@@ -49,7 +58,7 @@ func resume(r *run, c *client, p program, restart func(*broker) error) {
 			r.Errorf("the member began partition %d at %d (at all: %t), and %d was committed", partition, got, ok, at)
 		}
 	}
-	after, err := g.commits(r.within(askTimeout), r.admin(b.addr()))
+	after, err := g.commits(r.within(askTimeout), r.admin(b.living()))
 	if err != nil {
 		r.Fatal(err)
 	}

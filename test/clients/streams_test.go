@@ -459,23 +459,24 @@ func (a *application) reset() {
 	}
 }
 
-// streamsBrokerKilled: an application outlives its broker's deaths while it is at work,
+// streamsBrokerKilled: an application outlives deaths of brokers while it is at work,
 // and has then counted every word at least once.
 func streamsBrokerKilled(r *run) {
-	b := r.ownBroker()
-	a := r.application(b.addr(), "killed")
+	c := r.ownCluster()
+	a := r.application(c.addr(), "killed")
 	a.send(400)
 	i, out := a.start("count"), a.read()
 	a.share(i)
 	a.expectExactly(out)
 	before := sum(a.sent)
 	end := a.keepSending()
-	for range 2 {
+	for i := range 2 {
 		before += 100
 		// It has counted some of what is sent now.
 		if err := out.until(r.within(streamsTimeout), reached(before)); err != nil {
 			r.Fatal(err)
 		}
+		b := c.brokers[i%len(c.brokers)]
 		b.kill()
 		if err := b.start(); err != nil {
 			r.Fatal(err)

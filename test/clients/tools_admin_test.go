@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -37,31 +39,65 @@ func (r *toolRun) unused(prefix string) string {
 	return name + "-2"
 }
 
-// brokerID is the number of the one broker.
-func (r *toolRun) brokerID() string {
+// brokerIDs are the brokers' numbers, in their order, and where each one is.
+func (r *toolRun) brokerIDs() (ids []string, at map[string]string) {
 	r.Helper()
 	m, err := r.admin(r.addr).BrokerMetadata(r.within(askTimeout))
-	if err != nil || len(m.Brokers) != 1 {
+	if err != nil || len(m.Brokers) == 0 {
 		r.Fatalf("brokers: %v, %v", m.Brokers, err)
 	}
-	return strconv.Itoa(int(m.Brokers[0].NodeID))
+	at = make(map[string]string)
+	for _, b := range m.Brokers {
+		id := strconv.Itoa(int(b.NodeID))
+		ids, at[id] = append(ids, id), net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+	}
+	slices.Sort(ids)
+	return ids, at
 }
 
 func topicsCreate(r *toolRun) {
-	name, id := r.unused("tool-create"), r.brokerID()
-	create := []string{"--create", "--topic", name, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=3600000"}
+	name := r.unused("tool-create")
+	ids, _ := r.brokerIDs()
+	n := strconv.Itoa(len(ids))
+	create := []string{"--create", "--topic", name, "--partitions", "2", "--replication-factor", n, "--config", "retention.ms=3600000"}
 	r.contains(r.ok("TopicCommand", create...), "Created topic "+name+".")
 	r.refused("already exists", "TopicCommand", create...)
 	r.ok("TopicCommand", append(create, "--if-not-exists")...)
 	r.soon(func() error { return wantLine(r.ok("TopicCommand", "--list"), name) })
 	out := r.ok("TopicCommand", "--describe", "--topic", name)
-	r.contains(out, "PartitionCount: 2\tReplicationFactor: 1\t")
+	r.contains(out, "PartitionCount: 2\tReplicationFactor: "+n+"\t")
 	r.contains(out, "retention.ms=3600000")
-	for _, p := range []string{"0", "1"} {
-		r.has(out, "Topic:", name, "Partition:", p, "Leader:", id, "Replicas:", id, "Isr:", id, "Elr:", "LastKnownElr:")
-	}
+	r.soon(func() error { return allInSync(r.ok("TopicCommand", "--describe", "--topic", name), name, ids) })
 	r.contains(r.describeAll("--topics-with-overrides"), "Topic: "+name+"\t")
-	r.hasNot(r.describeAll("--under-replicated-partitions"), name)
+	r.soon(func() error {
+		if out := r.describeAll("--under-replicated-partitions"); strings.Contains(out, name) {
+			return fmt.Errorf("%s has too few replicas in sync: %s", name, out)
+		}
+		return nil
+	})
+}
+
+// allInSync checks that a topic of two partitions has all brokers for replicas, in sync,
+// each partition led by the first of its own.
+func allInSync(out, name string, ids []string) error {
+	list := `((?:\d+,?)+)`
+	for _, p := range []string{"0", "1"} {
+		line := regexp.MustCompile(`Topic: ` + name + `\tPartition: ` + p + `\s+Leader: (\d+)\s+Replicas: ` + list + `\s+Isr: ` + list + `\s+Elr:\s+LastKnownElr:\s`)
+		m := line.FindStringSubmatch(out)
+		if m == nil {
+			return fmt.Errorf("no partition %s: %s", p, out)
+		}
+		replicas, isr := strings.Split(m[2], ","), strings.Split(m[3], ",")
+		if leader := replicas[0]; m[1] != leader {
+			return fmt.Errorf("partition %s is led by %s, want %s", p, m[1], leader)
+		}
+		for _, all := range [][]string{replicas, isr} {
+			if slices.Sort(all); !slices.Equal(all, ids) {
+				return fmt.Errorf("partition %s has %v, want %v: %s", p, all, ids, out)
+			}
+		}
+	}
+	return nil
 }
 
 // describeAll describes every topic of the broker. The tool lists them first, and fails
@@ -147,7 +183,9 @@ func configsBrokers(r *toolRun) {
 			return nil
 		})
 	}
-	one := []string{"--entity-type", "brokers", "--entity-name", r.brokerID(), "--describe", "--all"}
+	ids, _ := r.brokerIDs()
+	id := ids[len(ids)-1]
+	one := []string{"--entity-type", "brokers", "--entity-name", id, "--describe", "--all"}
 	seen(true, append(entity, "--describe")...)
 	seen(true, one...)
 	r.ok("ConfigCommand", append(entity, "--alter", "--delete-config", "log.retention.ms")...)
@@ -155,9 +193,9 @@ func configsBrokers(r *toolRun) {
 	seen(false, one...)
 
 	value = set + "DYNAMIC_BROKER_CONFIG" + layer
-	alone := []string{"--entity-type", "brokers", "--entity-name", r.brokerID(), "--alter"}
+	alone := []string{"--entity-type", "brokers", "--entity-name", id, "--alter"}
 	out = r.ok("ConfigCommand", append(alone, "--add-config", "log.retention.ms=172800000")...)
-	r.contains(out, "Completed updating config for broker "+r.brokerID()+".")
+	r.contains(out, "Completed updating config for broker "+id+".")
 	seen(true, one...)
 	r.ok("ConfigCommand", append(alone, "--delete-config", "log.retention.ms")...)
 	seen(false, one...)
@@ -261,7 +299,10 @@ func logDirs(r *toolRun) {
 // apiVersions: the tool must know each API, and be able to use it.
 func apiVersions(r *toolRun) {
 	out := r.ok("BrokerApiVersionsCommand")
-	r.contains(out, r.addr+" (id: "+r.brokerID()+" rack: ")
+	ids, at := r.brokerIDs()
+	for _, id := range ids {
+		r.contains(out, at[id]+" (id: "+id+" rack: ")
+	}
 	for _, api := range []string{"Produce(0)", "Fetch(1)", "OffsetCommit(8)", "JoinGroup(11)", "OffsetDelete(47)", "DescribeQuorum(55)"} {
 		if !regexp.MustCompile(regexp.QuoteMeta(api) + `: [^\n]*\[usable: \d+\]`).MatchString(out) {
 			r.Errorf("%s is not usable:\n%s", api, out)
@@ -277,8 +318,10 @@ func clusterID(r *toolRun) {
 		r.Fatal(err)
 	}
 	r.has(r.ok("ClusterTool", "cluster-id"), "Cluster", "ID:", m.Cluster)
-	host, port, _ := strings.Cut(r.addr, ":")
-	r.has(r.ok("ClusterTool", "list-endpoints"), r.brokerID(), host, port, "null", "unfenced", "broker")
+	out := r.ok("ClusterTool", "list-endpoints")
+	for _, b := range m.Brokers {
+		r.has(out, strconv.Itoa(int(b.NodeID)), b.Host, strconv.Itoa(int(b.Port)), "null", "unfenced", "broker")
+	}
 }
 
 func clusterUnregister(r *toolRun) {
@@ -294,22 +337,38 @@ func describeProducers(r *toolRun) {
 	}
 }
 
+// describeQuorum: of three brokers all vote.
 func describeQuorum(r *toolRun) {
-	id := r.brokerID()
-	out := r.ok("MetadataQuorumCommand", "describe", "--status")
-	r.has(out, "LeaderId:", id)
-	r.has(out, "MaxFollowerLag:", "0")
-	r.has(out, "CurrentObservers:", "[]")
-	if !regexp.MustCompile(`CurrentVoters: +\[\{"id": ` + id + `[,}]`).MatchString(out) {
-		r.Errorf("broker %s is no voter: %s", id, out)
-	}
-	if !regexp.MustCompile(`HighWatermark: +[1-9]\d*\n`).MatchString(out) {
-		r.Errorf("no high watermark: %s", out)
-	}
-	out = r.ok("MetadataQuorumCommand", "describe", "--replication")
-	if !regexp.MustCompile(`(?m)^` + id + `\s+\S+\s+[1-9]\d*\s+0\s+\d+\s+\d+\s+Leader\s*$`).MatchString(out) {
-		r.Errorf("broker %s does not lead: %s", id, out)
-	}
+	ids, _ := r.brokerIDs()
+	r.soon(func() error {
+		out := r.ok("MetadataQuorumCommand", "describe", "--status")
+		leader := regexp.MustCompile(`LeaderId: +(\d+)\n`).FindStringSubmatch(out)
+		voters := regexp.MustCompile(`CurrentVoters: +(\[.*\])\n`).FindStringSubmatch(out)
+		if leader == nil || voters == nil || !slices.Contains(ids, leader[1]) {
+			return fmt.Errorf("no leader, or no voters: %s", out)
+		}
+		for _, id := range ids {
+			if !regexp.MustCompile(`\{"id": ` + id + `[,}]`).MatchString(voters[1]) {
+				return fmt.Errorf("broker %s is no voter: %s", id, out)
+			}
+		}
+		for _, line := range []string{`MaxFollowerLag: +0\n`, `CurrentObservers: +\[\]`, `HighWatermark: +[1-9]\d*\n`} {
+			if !regexp.MustCompile(line).MatchString(out) {
+				return fmt.Errorf("no %s: %s", line, out)
+			}
+		}
+		return nil
+	})
+	r.soon(func() error {
+		out := r.ok("MetadataQuorumCommand", "describe", "--replication")
+		for role, want := range map[string]int{"Leader": 1, "Follower": len(ids) - 1} {
+			line := regexp.MustCompile(`(?m)^\d+\s+\S+\s+[1-9]\d*\s+0\s+\d+\s+\d+\s+` + role + `\s*$`)
+			if got := len(line.FindAllString(out, -1)); got != want {
+				return fmt.Errorf("%d of role %s that have all, want %d: %s", got, role, want, out)
+			}
+		}
+		return nil
+	})
 }
 
 func leaderElection(r *toolRun) {
@@ -319,15 +378,76 @@ func leaderElection(r *toolRun) {
 	r.ok("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
 }
 
+const reassignTool = "reassign.ReassignPartitionsCommand"
+
 func reassignList(r *toolRun) {
-	const tool = "reassign.ReassignPartitionsCommand"
-	r.contains(r.ok(tool, "--list"), "No partition reassignments found.")
-	name, id := r.topic(r.addr, "tool-reassign", 1), r.brokerID()
+	r.soon(func() error { // another case's may be under way
+		if out := r.ok(reassignTool, "--list"); !strings.Contains(out, "No partition reassignments found.") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	name := r.topic(r.addr, "tool-reassign", 1)
+	ids, _ := r.brokerIDs()
+	replicas, err := r.replicas(name)
+	if err != nil {
+		r.Fatal(err)
+	}
 	move := r.file("move.json", fmt.Sprintf(`{"topics":[{"topic":%q}],"version":1}`, name))
-	out := r.ok(tool, "--generate", "--topics-to-move-json-file", move, "--broker-list", id)
-	plan := fmt.Sprintf(`{"version":1,"partitions":[{"topic":%q,"partition":0,"replicas":[%s],"log_dirs":[`, name, id)
-	if strings.Count(out, plan) != 2 {
-		r.Errorf("it is to say what is, and propose the same: %s", out)
+	out := r.ok(reassignTool, "--generate", "--topics-to-move-json-file", move, "--broker-list", strings.Join(ids, ","))
+	plan := func(replicas string) string {
+		return fmt.Sprintf(`{"version":1,"partitions":[{"topic":%q,"partition":0,"replicas":[%s],"log_dirs":[`, name, replicas)
+	}
+	r.contains(out, "Current partition replica assignment\n"+plan(strings.Join(replicas, ",")))
+	if !regexp.MustCompile(`Proposed partition reassignment configuration\n\{"version":1,"partitions":\[\{"topic":"` + name + `","partition":0,"replicas":\[(\d,?)+\]`).MatchString(out) {
+		r.Errorf("it proposes nothing: %s", out)
+	}
+}
+
+// replicas are the numbers of the brokers that have a topic's first partition.
+func (r *toolRun) replicas(topic string) ([]string, error) {
+	topics, err := r.admin(r.addr).ListTopics(r.within(askTimeout), topic)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, id := range topics[topic].Partitions[0].Replicas {
+		all = append(all, strconv.Itoa(int(id)))
+	}
+	return all, topics[topic].Err
+}
+
+// reassignMove: a partition goes from one broker to another, with its records, and the
+// tool tells of the way and of the end.
+func reassignMove(r *toolRun) {
+	ids, _ := r.brokerIDs()
+	if len(ids) == 1 {
+		r.notRun("it needs two brokers")
+	}
+	name := r.newName("tool-move")
+	if _, err := r.admin(r.addr).CreateTopic(r.within(askTimeout), 1, 1, map[string]*string{"retention.ms": kadm.StringPtr("-1")}, name); err != nil {
+		r.Fatal(err)
+	}
+	r.values(name, 0, 4)
+	before, err := r.replicas(name)
+	if err != nil || len(before) != 1 {
+		r.Fatalf("replicas: %v, %v", before, err)
+	}
+	to := ids[(slices.Index(ids, before[0])+1)%len(ids)]
+	plan := r.file("plan.json", fmt.Sprintf(`{"version":1,"partitions":[{"topic":%q,"partition":0,"replicas":[%s]}]}`, name, to))
+	r.contains(r.ok(reassignTool, "--execute", "--reassignment-json-file", plan), "Successfully started partition reassignment for "+name+"-0")
+	r.soon(func() error {
+		if out := r.ok(reassignTool, "--verify", "--reassignment-json-file", plan); !strings.Contains(out, "Reassignment of partition "+name+"-0 is completed.") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if after, err := r.replicas(name); err != nil || !slices.Equal(after, []string{to}) {
+		r.Errorf("it is at %v, want %s: %v", after, to, err)
+	}
+	r.has(r.ok("GetOffsetShell", "--topic", name), name+":0:4")
+	if got := len(r.readAll(r.addr, name)); got != 4 {
+		r.Errorf("%d records are there, want 4", got)
 	}
 }
 

@@ -79,7 +79,13 @@ func groupsDescribe(r *toolRun) {
 	r.commit(group, topic, 2)
 	out := r.ok(groupTool, "--describe", "--group", group, "--offsets")
 	r.has(out, group, topic, "0", "2", "5", "3", "-", "-", "-")
-	r.has(r.ok(groupTool, "--describe", "--group", group, "--state"), group, r.addr, "("+r.brokerID()+")", "-", "Empty", "0")
+	found := r.admin(r.addr).FindGroupCoordinators(r.within(askTimeout), group)
+	if err := found.Error(); err != nil {
+		r.Fatal(err)
+	}
+	id := strconv.Itoa(int(found[group].NodeID))
+	_, at := r.brokerIDs()
+	r.has(r.ok(groupTool, "--describe", "--group", group, "--state"), group, at[id], "("+id+")", "-", "Empty", "0")
 
 	r.member(group, topic, "describer")
 	out = r.ok(groupTool, "--describe", "--group", group)
@@ -88,7 +94,7 @@ func groupsDescribe(r *toolRun) {
 			r.Errorf("no line %s in what it printed:\n%s", want, out)
 		}
 	}
-	r.has(r.ok(groupTool, "--describe", "--group", group, "--state"), group, r.addr, "("+r.brokerID()+")", "range", "Stable", "1")
+	r.has(r.ok(groupTool, "--describe", "--group", group, "--state"), group, at[id], "("+id+")", "range", "Stable", "1")
 	for _, verbose := range [][]string{nil, {"--verbose"}} {
 		out = r.ok(groupTool, append([]string{"--describe", "--group", group, "--members"}, verbose...)...)
 		if !regexp.MustCompile(regexp.QuoteMeta(group) + `\s+describer-\S+\s+/127\.0\.0\.1\s+describer\s+2\s`).MatchString(out) {

@@ -16,9 +16,9 @@ type toolCase struct {
 	run  func(r *toolRun)
 }
 
-// kafkaTools are all of them. Left out is what needs transactions, several brokers or
-// an authorizer: kafka-transactions but for describe-producers, the executing half of
-// kafka-reassign-partitions, kafka-share-groups, kafka-acls but for its refusal.
+// kafkaTools are all of them. Left out is what needs transactions, share groups or an
+// authorizer: kafka-transactions but for describe-producers, kafka-share-groups,
+// kafka-acls but for its refusal.
 func kafkaTools() []kafkaTool {
 	return []kafkaTool{
 		{"kafka-topics", []toolCase{
@@ -62,7 +62,10 @@ func kafkaTools() []kafkaTool {
 		{"kafka-transactions", []toolCase{{"describe-producers", describeProducers}}},
 		{"kafka-metadata-quorum", []toolCase{{"describe", describeQuorum}}},
 		{"kafka-leader-election", []toolCase{{"preferred", leaderElection}}},
-		{"kafka-reassign-partitions", []toolCase{{"list, generate", reassignList}}},
+		{"kafka-reassign-partitions", []toolCase{
+			{"list, generate", reassignList},
+			{"execute, verify", reassignMove},
+		}},
 		{"kafka-acls", []toolCase{{"refused", aclsRefused}}},
 	}
 }

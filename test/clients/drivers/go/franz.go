@@ -35,7 +35,7 @@ func franzProduce(ctx context.Context, o options) error {
 	if !ok {
 		return fmt.Errorf("no codec %q", o.codec)
 	}
-	opts := []kgo.Opt{kgo.SeedBrokers(o.bootstrap), kgo.DefaultProduceTopic(o.topic), kgo.ProducerBatchCompression(codec),
+	opts := []kgo.Opt{kgo.SeedBrokers(o.brokers()...), kgo.DefaultProduceTopic(o.topic), kgo.ProducerBatchCompression(codec),
 		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(franzPartition))}
 	if !o.idempotent {
 		opts = append(opts, kgo.DisableIdempotentWrite())
@@ -72,7 +72,7 @@ func franzPartition(topic string) func(r *kgo.Record, n int) int {
 }
 
 func franzConsume(ctx context.Context, o options, out *output) error {
-	c, err := kgo.NewClient(kgo.SeedBrokers(o.bootstrap), kgo.ConsumeTopics(o.topic))
+	c, err := kgo.NewClient(kgo.SeedBrokers(o.brokers()...), kgo.ConsumeTopics(o.topic))
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func franzMember(ctx context.Context, o options, out *output) error {
 	if o.cooperative {
 		balancer = kgo.CooperativeStickyBalancer()
 	}
-	opts := []kgo.Opt{kgo.SeedBrokers(o.bootstrap), kgo.ConsumerGroup(o.group), kgo.ConsumeTopics(o.topic), kgo.Balancers(balancer),
+	opts := []kgo.Opt{kgo.SeedBrokers(o.brokers()...), kgo.ConsumerGroup(o.group), kgo.ConsumeTopics(o.topic), kgo.Balancers(balancer),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(heartbeatInterval), kgo.RebalanceTimeout(rebalanceTimeout),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.OnPartitionsAssigned(added), kgo.OnPartitionsRevoked(lost), kgo.OnPartitionsLost(lost)}
@@ -189,7 +189,7 @@ func franzMember(ctx context.Context, o options, out *output) error {
 }
 
 func franzAdmin(ctx context.Context, o options, out *output) error {
-	c, err := kgo.NewClient(kgo.SeedBrokers(o.bootstrap))
+	c, err := kgo.NewClient(kgo.SeedBrokers(o.brokers()...))
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func kafkaGoProduce(ctx context.Context, o options) error {
 	if o.idempotent {
 		return errors.New("kafka-go has no idempotent producer")
 	}
-	w := &kafka.Writer{Addr: kafka.TCP(o.bootstrap), Topic: o.topic, RequiredAcks: kafka.RequireAll, BatchTimeout: kafkaGoWait}
+	w := &kafka.Writer{Addr: kafka.TCP(o.brokers()...), Topic: o.topic, RequiredAcks: kafka.RequireAll, BatchTimeout: kafkaGoWait}
 	if o.codec != "none" {
 		if err := w.Compression.UnmarshalText([]byte(o.codec)); err != nil {
 			return err
@@ -71,13 +71,13 @@ func kafkaGoWriteError(err error) error {
 
 // kafkaGoReader reads one partition from an offset.
 func kafkaGoReader(o options, partition int, offset int64) (*kafka.Reader, error) {
-	r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{o.bootstrap}, Topic: o.topic, Partition: partition, MaxWait: kafkaGoWait,
+	r := kafka.NewReader(kafka.ReaderConfig{Brokers: o.brokers(), Topic: o.topic, Partition: partition, MaxWait: kafkaGoWait,
 		ErrorLogger: kafka.LoggerFunc(logf)})
 	return r, r.SetOffset(offset)
 }
 
 func kafkaGoConsume(ctx context.Context, o options, out *output) error {
-	partitions, err := kafka.LookupPartitions(ctx, "tcp", o.bootstrap, o.topic)
+	partitions, err := kafka.LookupPartitions(ctx, "tcp", o.brokers()[0], o.topic)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func kafkaGoMember(ctx context.Context, o options, out *output) error {
 	if o.instance != "" || o.cooperative {
 		return errors.New("kafka-go has neither static members nor cooperative rebalancing")
 	}
-	g, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{ID: o.group, Brokers: []string{o.bootstrap}, Topics: []string{o.topic},
+	g, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{ID: o.group, Brokers: o.brokers(), Topics: []string{o.topic},
 		SessionTimeout: sessionTimeout, HeartbeatInterval: heartbeatInterval, RebalanceTimeout: rebalanceTimeout,
 		JoinGroupBackoff: time.Second, StartOffset: kafka.FirstOffset,
 		Logger: kafka.LoggerFunc(logf)})
@@ -174,7 +174,7 @@ func kafkaGoPartition(ctx context.Context, o options, gen *kafka.Generation, a k
 }
 
 func kafkaGoAdmin(ctx context.Context, o options, out *output) error {
-	c := &kafka.Client{Addr: kafka.TCP(o.bootstrap)}
+	c := &kafka.Client{Addr: kafka.TCP(o.brokers()...)}
 	all := administrator{
 		cluster: func(ctx context.Context) (int, error) {
 			m, err := c.Metadata(ctx, &kafka.MetadataRequest{})

@@ -130,6 +130,9 @@ func parse(command string, args []string) (options, error) {
 	return o, nil
 }
 
+// brokers are the addresses to begin with.
+func (o *options) brokers() []string { return strings.Split(o.bootstrap, ",") }
+
 func (o *options) set(key, value string) (err error) {
 	switch key {
 	case "bootstrap":

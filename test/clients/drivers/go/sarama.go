@@ -64,7 +64,7 @@ func (at saramaAt) produce(_ context.Context, o options) error {
 		c.Producer.Idempotent = true
 		c.Net.MaxOpenRequests = 1
 	}
-	p, err := sarama.NewSyncProducer([]string{o.bootstrap}, c)
+	p, err := sarama.NewSyncProducer(o.brokers(), c)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (at saramaAt) produce(_ context.Context, o options) error {
 }
 
 func (at saramaAt) consume(_ context.Context, o options, out *output) error {
-	c, err := sarama.NewConsumer([]string{o.bootstrap}, at.config())
+	c, err := sarama.NewConsumer(o.brokers(), at.config())
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (at saramaAt) member(ctx context.Context, o options, out *output) error {
 		c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
 	}
 	c.Consumer.Group.InstanceId = o.instance
-	client, err := sarama.NewClient([]string{o.bootstrap}, c)
+	client, err := sarama.NewClient(o.brokers(), c)
 	if err != nil {
 		return err
 	}
@@ -250,12 +250,12 @@ func (at saramaAt) member(ctx context.Context, o options, out *output) error {
 }
 
 func (at saramaAt) administer(ctx context.Context, o options, out *output) error {
-	a, err := sarama.NewClusterAdmin([]string{o.bootstrap}, at.config())
+	a, err := sarama.NewClusterAdmin(o.brokers(), at.config())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = a.Close() }()
-	client, err := sarama.NewClient([]string{o.bootstrap}, at.config())
+	client, err := sarama.NewClient(o.brokers(), at.config())
 	if err != nil {
 		return err
 	}

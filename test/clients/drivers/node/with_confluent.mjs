@@ -16,7 +16,7 @@ function logger () {
 }
 
 function connect (args) {
-  return new Kafka({ kafkaJS: { brokers: [args.bootstrap], clientId: 'driver', logLevel: logLevel.INFO, logger: logger() } })
+  return new Kafka({ kafkaJS: { brokers: args.bootstrap.split(','), clientId: 'driver', logLevel: logLevel.INFO, logger: logger() } })
 }
 
 export function version () {

@@ -30,7 +30,7 @@ const CODECS = {
 
 function connect (args) {
   const logCreator = () => ({ label, namespace, log }) => protocol.log(label, namespace, JSON.stringify(log))
-  return new Kafka({ brokers: [args.bootstrap], clientId: 'driver', logLevel: logLevel.INFO, logCreator })
+  return new Kafka({ brokers: args.bootstrap.split(','), clientId: 'driver', logLevel: logLevel.INFO, logCreator })
 }
 
 export function version () {

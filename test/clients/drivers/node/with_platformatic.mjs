@@ -9,7 +9,7 @@ const {
   stringSerializers
 } = load('@platformatic/kafka')
 
-const connection = args => ({ clientId: 'driver', bootstrapBrokers: [args.bootstrap] })
+const connection = args => ({ clientId: 'driver', bootstrapBrokers: args.bootstrap.split(',') })
 
 const GROUP_SETTINGS = {
   sessionTimeout: protocol.SESSION_MS,
