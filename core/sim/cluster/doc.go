@@ -22,5 +22,8 @@
 // it; a disk is lost where some other replica has it. Both ask for a minimum ISR of two, by
 // which that other goes on counting until the loss is noticed (spared.go).
 //
+// Where events have to come in one order, a test tells a story (story_test.go): nothing happens
+// but what it says. Outages that others met are such stories (fieldreports_test.go).
+//
 // It owns the nodes' lives, the faults and the clients. It never changes what it tests.
 package cluster
