@@ -7,6 +7,7 @@
 //	go run ./test/chaos -count 20 -hurry 5               five events, one upon the other
 //	go run ./test/chaos -growths 5                       one broker becomes three, under load
 //	go run ./test/chaos -rolling 10                      ten rounds of restarts, under three clients
+//	go run ./test/chaos -soak 1h                         full load, and processors that are busy
 //	go run ./test/chaos -net wires                       where network namespaces may not be made
 //
 // It owns the brokers' processes (nodes.go), the network between them, which it can cut in
@@ -16,7 +17,7 @@
 // changed, doubled or left out (ledger.go), the history of each partition, whose windows
 // porcupine checks (history.go, logmodel.go), the faults (events.go), those of which brokers
 // have a main of the tests' own (altered.go, package altered), restarts under other clients
-// (rolling.go, clients), the growth of a cluster (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
+// (rolling.go, clients), an hour at full load (soak.go), the growth of a cluster (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
 // user can know.
 //
 // What must hold, whatever happens: an acknowledged record can be read at the offset that

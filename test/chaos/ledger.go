@@ -39,13 +39,15 @@ const (
 	clockHurt violation = "hurt by a clock"
 	// zombieAck is of a broker that is fenced.
 	zombieAck violation = "zombie acknowledgement"
+	// falseAlarm is a fencing, or a change of the replicas in sync, that nothing called for.
+	falseAlarm violation = "false alarm"
 	// disordered is a window of a history that no log could have (history.go), and undecided
 	// one of which that is not known in time.
 	disordered violation = "not linearizable"
 	undecided  violation = "undecided"
 )
 
-var violations = []violation{lost, changed, doubled, hole, disorder, clientErr, notServed, exited, secondCluster, clockHurt, zombieAck, disordered, undecided}
+var violations = []violation{lost, changed, doubled, hole, disorder, clientErr, notServed, exited, secondCluster, clockHurt, zombieAck, falseAlarm, disordered, undecided}
 
 // ledger holds what clients were told and what was read. Its methods may be called
 // concurrently.

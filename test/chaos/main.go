@@ -27,6 +27,7 @@ type options struct {
 	powerCuts int
 	flush     string
 	rolling   int
+	soak      time.Duration
 	longest   time.Duration // of a fault
 	hurry     int           // events before all must serve again
 	seed      uint64
@@ -42,6 +43,7 @@ func main() {
 	flag.IntVar(&opts.count, "count", 3, "events of each kind")
 	flag.IntVar(&opts.growths, "growths", 0, "how often one broker becomes three")
 	flag.IntVar(&opts.rolling, "rolling", 0, "how often all brokers are restarted in turn, under load by franz-go, librdkafka and Java; no other events unless named")
+	flag.DurationVar(&opts.soak, "soak", 0, "how long brokers are at full load, with two busy loops beside it: none may be fenced, nor what is in sync change; no other events unless named")
 	flag.DurationVar(&opts.longest, "longest", 5*time.Second, "how long a fault lasts at most; a tenth of it at least")
 	flag.IntVar(&opts.hurry, "hurry", 1, "how many events come one upon the other before all must serve again")
 	flag.Uint64Var(&opts.seed, "seed", uint64(time.Now().UnixNano()%100000), "what decides which, when and how long")
@@ -59,7 +61,7 @@ func main() {
 		say(os.Stderr, "%v\n", err)
 		os.Exit(2)
 	}
-	if *names == "" && opts.rolling == 0 {
+	if *names == "" && opts.rolling == 0 && opts.soak == 0 {
 		*names = "all"
 	}
 	if opts.events, err = choose(*names); err == nil {
@@ -163,6 +165,11 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 	}
 	if opts.rolling > 0 {
 		if err := rollings(ctx, opts, all); err != nil {
+			return false, err
+		}
+	}
+	if opts.soak > 0 {
+		if err := soaking(ctx, opts, all); err != nil {
 			return false, err
 		}
 	}
