@@ -82,7 +82,7 @@ func TestWipedVoterFoundsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.createTopic(1, servedMax); err != nil {
+	if err := c.createTopic(1); err != nil {
 		t.Fatal(err)
 	}
 	var before state

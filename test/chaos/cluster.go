@@ -239,13 +239,13 @@ func (c *cluster) awaitVoters() error {
 
 // createTopic makes a topic with as many replicas as asked for, of which two must be in sync
 // where there are three.
-func (c *cluster) createTopic(replicas int16, timeout time.Duration) error {
+func (c *cluster) createTopic(replicas int16) error {
 	minISR, forever := "2", "-1"
 	if replicas < brokers {
 		minISR = "1"
 	}
 	admin := kadm.NewClient(c.asking)
-	return eventually(timeout, func() error {
+	return eventually(servedMax, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		defer cancel()
 		_, err := admin.CreateTopic(ctx, partitions, replicas, map[string]*string{"retention.ms": &forever, "min.insync.replicas": &minISR}, topicName)

@@ -31,7 +31,7 @@ func startThree(t *testing.T) *cluster {
 		}
 	})
 	c.seedAll()
-	for _, step := range []func() error{c.startAll, c.awaitVoters, func() error { return c.createTopic(brokers, servedMax) }, c.awaitInSync} {
+	for _, step := range []func() error{c.startAll, c.awaitVoters, func() error { return c.createTopic(brokers) }, c.awaitInSync} {
 		if err := step(); err != nil {
 			t.Fatalf("start three brokers: %v", err)
 		}

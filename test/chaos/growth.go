@@ -39,7 +39,7 @@ func growth(opts options, number int, all *table) error {
 	if err := first.start(); err != nil {
 		return err
 	}
-	if err := c.createTopic(1, servedMax); err != nil {
+	if err := c.createTopic(1); err != nil {
 		return fmt.Errorf("create the topic: %w; see%s", err, c.outputs())
 	}
 	s, err := c.state(1)

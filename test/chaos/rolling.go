@@ -226,7 +226,7 @@ func (r *run) begin() error {
 	if err := r.awaitVoters(); err != nil {
 		return fmt.Errorf("start three brokers: %w; see%s", err, r.outputs())
 	}
-	err := r.createTopic(brokers, servedMax)
+	err := r.createTopic(brokers)
 	if err == nil {
 		err = r.awaitInSync()
 	}
