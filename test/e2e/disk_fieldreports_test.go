@@ -1,0 +1,326 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
+)
+
+// What others met with the disk of one of several brokers, each with its right outcome.
+
+// sized makes n records of about 1 kB.
+func sized(n int) []*kgo.Record {
+	rs := make([]*kgo.Record, n)
+	for i := range rs {
+		rs[i] = &kgo.Record{Key: fmt.Append(nil, i), Value: fmt.Appendf(nil, "%d %01000d", i, i)}
+	}
+	return rs
+}
+
+// FR-39: replicas are changed again and again while one that is to leave lags, and comes
+// back, in and out of sync. No broker ever says that one is in sync that is no replica.
+func TestFR39InSyncAreReplicas(t *testing.T) {
+	const brokers, topic = 4, "moved"
+	b := startBrokers(t, brokers)
+	b.placeTopic(topic, nil, []int32{1, 2, 3})
+	b.partition0(topic, 3)
+	l := newLedger()
+	stop := franzLoad(t, b.addr(), topic, l)
+	ctx, end := context.WithCancelCause(testContext(t, time.Minute))
+	watched := make(chan map[string]int, brokers)
+	for n := int32(1); n <= brokers; n++ {
+		c := newClient(t, b.addrOf(n))
+		go func() { watched <- watchInSync(ctx, c, topic) }()
+	}
+	admin := newAdmin(t, b.addr())
+	assign := func(replicas ...int32) {
+		t.Helper()
+		var req kadm.AlterPartitionAssignmentsReq
+		req.Assign(topic, 0, replicas)
+		if resp, err := admin.AlterPartitionAssignments(ctx, req); err != nil || resp.Error() != nil {
+			t.Fatalf("to %v: %v %v\n%s", replicas, err, resp.Error(), b.tail())
+		}
+	}
+	are := func(replicas ...int32) func(kmsg.MetadataResponseTopicPartition) error {
+		return func(p kmsg.MetadataResponseTopicPartition) error {
+			is := slices.Clone(p.Replicas)
+			slices.Sort(is)
+			if !slices.Equal(is, replicas) {
+				return fmt.Errorf("replicas %v, want %v", is, replicas)
+			}
+			return nil
+		}
+	}
+	for range 3 {
+		b.dev("pause", 3) // it is in sync, and falls behind
+		waitAcked(ctx, t, b, l, l.inFlight()+1)
+		assign(1, 2, 4)
+		b.await(topic, 0, are(1, 2, 4))
+		b.dev("resume", 3) // and asks to be in sync again
+		b.partition0(topic, 3)
+		assign(1, 2, 3)
+		b.await(topic, 0, are(1, 2, 3))
+		b.partition0(topic, 3)
+	}
+	stop()
+	end(nil)
+	seen, wrong := map[string]int{}, 0
+	for range brokers {
+		for is, times := range <-watched {
+			seen[is] += times
+			if strings.HasPrefix(is, "wrong") {
+				wrong += times
+			}
+		}
+	}
+	if t.Logf("seen: %v", seen); wrong > 0 || len(seen) < 5 {
+		t.Errorf("%d times one was in sync that is no replica; %d different answers", wrong, len(seen))
+	}
+	verify(t, b, topic, l)
+}
+
+// watchInSync asks one broker for partition 0 of a topic until ctx ends, and counts what it
+// says: those that name one in sync that is no replica begin with "wrong".
+func watchInSync(ctx context.Context, c *kgo.Client, topic string) map[string]int {
+	seen := map[string]int{}
+	req := kmsg.NewPtrMetadataRequest()
+	of := kmsg.NewMetadataRequestTopic()
+	of.Topic = &topic
+	req.Topics = append(req.Topics, of)
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		<-tick.C
+		resp, err := c.SeedBrokers()[0].Request(ctx, req)
+		if err != nil {
+			continue // it is paused
+		}
+		is := resp.(*kmsg.MetadataResponse).Topics[0]
+		if len(is.Partitions) == 0 {
+			continue
+		}
+		p, kind := is.Partitions[0], ""
+		for _, r := range p.ISR {
+			if !slices.Contains(p.Replicas, r) {
+				kind = "wrong "
+			}
+		}
+		seen[fmt.Sprintf("%s%v of %v", kind, p.ISR, p.Replicas)]++
+	}
+	return seen
+}
+
+// segments are the files of records of a partition on one broker, the oldest first.
+func (b *broker) segments(n int32, topic string, partition int32) []string {
+	b.t.Helper()
+	found, err := filepath.Glob(filepath.Join(b.dirOf(n), "main", fmt.Sprintf("%s-%d.*", topic, partition), "*.log"))
+	if err != nil || len(found) == 0 {
+		b.t.Fatalf("broker %d has no records of %s-%d: %v", n, topic, partition, err)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// flip changes a bit in the middle of a file.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, is := info.Size()/2, make([]byte, 1)
+	if _, err := f.ReadAt(is, at); err != nil {
+		t.Fatal(err)
+	}
+	is[0] ^= 0x40
+	if _, err := f.WriteAt(is, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fetchFrom asks one broker for partition 0 of a topic from an offset on, once.
+func (b *broker) fetchFrom(n int32, topic string, offset int64) kmsg.FetchResponseTopicPartition {
+	b.t.Helper()
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.FetchOffset, part.PartitionMaxBytes = offset, 1<<20
+	of := kmsg.NewFetchRequestTopic()
+	of.Topic, of.TopicID, of.Partitions = topic, topicID(b.t, b.addrOf(n), topic), append(of.Partitions, part)
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.Topics = 500, 1, 1<<20, append(req.Topics, of)
+	resp, err := newClient(b.t, b.addrOf(n)).SeedBrokers()[0].Request(testContext(b.t, startTimeout), req)
+	if err != nil {
+		b.t.Fatalf("fetch from broker %d: %v\n%s", n, err, b.tail())
+	}
+	return resp.(*kmsg.FetchResponse).Topics[0].Partitions[0]
+}
+
+// FR-41: a bit of an old segment is flipped on one follower, which then is to lead. It
+// never hands out what is damaged, nor leaves it out, but says that it is damaged, to
+// readers and to the operator. Others have all records, and serve them when they lead.
+func TestFR41FlippedBitOnOneReplica(t *testing.T) {
+	const brokers, topic, sick, n = 3, "archive", 2, 3000
+	b := startBrokers(t, brokers)
+	b.placeTopic(topic, map[string]string{"segment.bytes": "1048576", "retention.ms": "-1"}, []int32{1, 2, 3})
+	b.partition0(topic, brokers)
+	rs := sized(n)
+	franzProduce(t, b.addr(), topic, "none", rs)
+	b.partition0(topic, brokers)
+	b.dev("kill", sick)
+	old := b.segments(sick, topic, 0)
+	if len(old) < 2 {
+		t.Fatalf("%d segments: none is sealed", len(old))
+	}
+	flip(t, old[0])
+	b.dev("restart", sick)
+	b.partition0(topic, brokers)
+	b.lead(topic, sick)
+	at, damaged := int64(0), false
+	for at < n && !damaged {
+		p := b.fetchFrom(sick, topic, at)
+		switch err := kerr.ErrorForCode(p.ErrorCode); {
+		case errors.Is(err, kerr.CorruptMessage):
+			damaged = true
+		case err != nil || len(p.RecordBatches) == 0:
+			t.Fatalf("at %d: %d bytes, %v\n%s", at, len(p.RecordBatches), err, b.tail())
+		default:
+			at = batchesEnd(t, p.RecordBatches, at, rs)
+		}
+	}
+	if !damaged {
+		t.Fatalf("broker %d serves its log to the end, with a damaged batch in it", sick)
+	}
+	if out := b.output(); !strings.Contains(out, "damaged") {
+		t.Errorf("no broker says that records are damaged\n%s", b.tail())
+	}
+	b.lead(topic, 3)
+	check(t, franzConsume(t, b.addr(), topic, n), rs)
+}
+
+// batchesEnd holds whole batches against what was sent, from an offset on, and returns the
+// offset after them.
+func batchesEnd(t *testing.T, b []byte, from int64, want []*kgo.Record) (next int64) {
+	t.Helper()
+	part := kmsg.FetchResponseTopicPartition{RecordBatches: b, HighWatermark: int64(len(want)), LastStableOffset: int64(len(want))}
+	got, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: from}, &part, kgo.DefaultDecompressor(), nil)
+	if got.Err != nil || len(got.Records) == 0 {
+		t.Fatalf("from %d: %d records, %v", from, len(got.Records), got.Err)
+	}
+	for i, r := range got.Records {
+		if at := from + int64(i); r.Offset != at || string(r.Value) != string(want[at].Value) {
+			t.Fatalf("offset %d is %d, %.20q", at, r.Offset, r.Value)
+		}
+	}
+	return from + int64(len(got.Records))
+}
+
+// contents are the files below a directory with what is in them.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		found[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// FR-42: the metadata of one broker are cut short, as by a disk that has lost the rest. The
+// broker does not start with them, says so, and touches no record. With empty metadata it
+// is a new member: what it had of topics is there again, and not taken for orphans.
+func TestFR42MetadataAreCutShort(t *testing.T) {
+	const brokers, topic, sick = 3, "kept", 3
+	b := startBrokers(t, brokers)
+	b.placeTopic(topic, nil, []int32{1, 2, 3})
+	b.placeTopic("alone", nil, []int32{sick})
+	b.partition0(topic, brokers)
+	franzProduce(t, b.addr(), topic, "none", numbered(100))
+	franzProduce(t, b.addr(), "alone", "none", numbered(100))
+	b.dev("kill", sick)
+	before := contents(t, filepath.Join(b.dirOf(sick), "main"))
+	db := filepath.Join(b.dirOf(sick), "quorum", "quorum.db")
+	info, err := os.Stat(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(db, info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.command("dev", "restart", fmt.Sprint(sick), "--data", b.dir); err == nil {
+		t.Fatalf("it starts: %s\n%s", out, b.tail())
+	}
+	if m := b.members()[sick-1]; m.State != "ended" || !strings.Contains(b.output(), "quorum.db") {
+		t.Errorf("it is %s (%s), and does not name its database\n%s", m.State, m.Error, b.tail())
+	}
+	if after := contents(t, filepath.Join(b.dirOf(sick), "main")); !maps.Equal(after, before) {
+		t.Errorf("the store has changed: %v, was %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+	}
+	b.await(topic, 0, inSync(brokers-1))
+	if err := os.Rename(db, db+".cut"); err != nil {
+		t.Fatal(err)
+	}
+	b.dev("restart", sick)
+	b.partition0(topic, brokers)
+	b.await("alone", 0, ledBy(sick))
+	check(t, franzConsume(t, b.addr(), "alone", 100), numbered(100))
+	check(t, franzConsume(t, b.addr(), topic, 100), numbered(100))
+}
+
+// FR-43: the disk of one broker is full, with a topic that nobody else has. It is killed,
+// started while the disk is full, killed again, and started when there is room: no record
+// is taken for what nobody wants.
+func TestFR43FullDiskKeepsTheOnlyReplica(t *testing.T) {
+	const brokers, sick = 3, 2
+	dir := t.TempDir()
+	disk := filepath.Join(brokerDir(dir, sick), "main")
+	smallDisk(t, disk, "48m")
+	b := startBrokersOn(t, dir, brokers, "--flush", "interval")
+	b.placeTopic("alone", map[string]string{"retention.ms": "-1"}, []int32{sick})
+	b.await("alone", 0, inSync(1))
+	stored := fill(t, b.addr(), "alone")
+	b.dev("kill", sick)
+	b.await("alone", 0, ledBy(-1))
+	b.dev("restart", sick)
+	b.await("alone", 0, ledBy(sick))
+	if got := franzConsume(t, b.addr(), "alone", stored); len(got) < stored {
+		t.Errorf("on the full disk %d of %d records", len(got), stored)
+	}
+	b.dev("kill", sick)
+	if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, "size=96m"); err != nil {
+		t.Fatal(err)
+	}
+	b.dev("restart", sick)
+	b.await("alone", 0, ledBy(sick))
+	if got := franzConsume(t, b.addr(), "alone", stored); len(got) < stored {
+		t.Errorf("with room again %d of %d records", len(got), stored)
+	}
+	franzProduce(t, b.addr(), "alone", "none", numbered(100))
+	if end := endOffset(t, b.addr(), "alone"); end < int64(stored)+100 {
+		t.Errorf("it ends at %d after %d and 100 records", end, stored)
+	}
+}
