@@ -205,7 +205,7 @@ const cutFor = 3 * time.Second
 
 // FR-29: a broker cannot reach the active controller, and reaches all else. It is fenced, and
 // others lead what it led; what a client that has not heard of that sends to it is not
-// acknowledged. When the cut ends it serves again by itself, and the controller is the one that it was.
+// acknowledged. When the cut ends it serves again by itself, under the same controller.
 // (librdkafka 4340)
 func TestFR29BrokerWithoutItsController(t *testing.T) {
 	c := startThree(t)

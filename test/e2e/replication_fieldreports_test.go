@@ -68,8 +68,8 @@ func (b *broker) lead(topic string, n int32) kmsg.MetadataResponseTopicPartition
 }
 
 // FR-21: leaders come and go while nothing is written, so that they have led in epochs of
-// which no log knows. The one that has led in such an epoch before it died comes back: it is in sync
-// again, and can lead. (KAFKA-10706)
+// which no log knows. The one that led in such an epoch before it died comes back: it is in
+// sync again, and can lead. (KAFKA-10706)
 func TestFR21ElectionsWithoutData(t *testing.T) {
 	const topic = "idle"
 	b := startBrokers(t, 3)
@@ -95,9 +95,9 @@ func TestFR21ElectionsWithoutData(t *testing.T) {
 	check(t, franzConsume(t, b.addr(), topic, len(rs)), rs)
 }
 
-// FR-22: a follower is away until nothing is left of what it has not seen. It begins anew where its
-// leader's log starts, and leads as soon as it is in sync: what is there can be read, and goes
-// on. (KAFKA-9491)
+// FR-22: a follower is away until what it has not seen is removed. It begins anew where its
+// leader's log starts, and leads as soon as it is in sync: what is there can be read, and
+// the log goes on. (KAFKA-9491)
 func TestFR22FollowerBeginsAnewAndLeads(t *testing.T) {
 	const topic, seen, removed, all = "short", 100, 250, 300
 	b := startBrokers(t, 3)
@@ -146,7 +146,8 @@ func TestFR23NothingIsVisibleBelowTheMinimum(t *testing.T) {
 	b.partition0(topic, 1)
 	write(t, b, writer(t, b, topic, kgo.LeaderAck()), &kgo.Record{Value: []byte("by one")})
 	refused := newClient(t, b.addr(), kgo.DefaultProduceTopic(topic), kgo.RecordRetries(0), kgo.DisableIdempotentWrite())
-	if err := refused.ProduceSync(testContext(t, startTimeout), &kgo.Record{Value: []byte("by none")}).FirstErr(); !errors.Is(err, kerr.NotEnoughReplicas) {
+	err := refused.ProduceSync(testContext(t, startTimeout), &kgo.Record{Value: []byte("by none")}).FirstErr()
+	if !errors.Is(err, kerr.NotEnoughReplicas) {
 		t.Errorf("a record for all of those in sync: %v, want %v", err, kerr.NotEnoughReplicas)
 	}
 	c := fromStart(t, b.addr(), topic)
@@ -166,8 +167,8 @@ func TestFR23NothingIsVisibleBelowTheMinimum(t *testing.T) {
 	}
 }
 
-// FR-25: a leader is killed, and is back at once with an empty disk, before anybody has noticed. It does
-// not lead before it has everything again. (KIP-858, KIP-966)
+// FR-25: a leader is killed, and is back with an empty disk at once. It does not lead before
+// it has everything again. (KIP-858, KIP-966)
 func TestFR25EmptyBrokerDoesNotLead(t *testing.T) {
 	const topic, records = "emptied", 2000
 	b := startBrokers(t, 3)
@@ -263,12 +264,12 @@ func TestFR28NobodyLeadsWhatIsNowhere(t *testing.T) {
 	check(t, franzConsume(t, b.addr(), topic, len(rs)), rs)
 }
 
-// shutdownMax bounds how long a broker may take that is told to end and leads what nobody else can,
-// until it is there again.
+// shutdownMax bounds how long a broker may take, that is told to end and leads what nobody else
+// can, until it is there again.
 const shutdownMax = 15 * time.Second
 
-// FR-30: a broker is told to end that is the only one in sync of some partitions. It ends all
-// the same, once, says what nobody leads now, and gives up the rest. (kubernetes-retired/contrib 2779)
+// FR-30: a broker is told to end that has the only replica of some partitions. It ends all the
+// same, once, and says what nobody leads now. (kubernetes-retired/contrib 2779)
 func TestFR30OnlyReplicaIsToldToEnd(t *testing.T) {
 	const alone, three = "alone", "three"
 	b := startBrokers(t, 3)

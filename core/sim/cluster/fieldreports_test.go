@@ -95,8 +95,8 @@ func TestFR20RestartBeforeTheHighWatermarkIsKnown(t *testing.T) {
 
 // FR-25: a follower has caught up, and its leader asks for it to be in sync. Before the
 // controller hears that, the follower's host loses power, and with it all that its log had.
-// It comes back at once. What was asked for is of its earlier life, and refused: it is not in sync, and does not lead when the
-// leader dies. (KAFKA-14140, KIP-841, KIP-903)
+// It comes back at once. What was asked for is of its earlier life, and refused: it is not in
+// sync, and does not lead when the leader dies. (KAFKA-14140, KIP-841, KIP-903)
 func TestFR25AnEarlierLifeIsNotInSync(t *testing.T) {
 	s := newStory(t, 1, 4, 5)
 	controls, leader, follower := s.node(1), s.node(4), s.node(5)
@@ -115,7 +115,8 @@ func TestFR25AnEarlierLifeIsNotInSync(t *testing.T) {
 		b, _ := s.check.Newest().Broker(follower.id)
 		return b.Incarnation == follower.incarnation && !b.Fenced
 	})
-	if p := s.now(); len(*answers) > 0 || p.Leader != leader.id || len(p.ISR) != 1 || (*asked)[0].ISR[1].Epoch != earlier.Epoch || !controls.quorum.Leading() {
+	of := (*asked)[0].ISR[1].Epoch
+	if p := s.now(); len(*answers) > 0 || p.Leader != leader.id || len(p.ISR) != 1 || of != earlier.Epoch || !controls.quorum.Leading() {
 		t.Fatalf("asked for %v, %d answers, leader %d, ISR %v, the first node leads the quorum %v: this is another story",
 			*asked, len(*answers), p.Leader, p.ISR, controls.quorum.Leading())
 	}
