@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,8 @@ type membership struct {
 	// long they are.
 	image func() *image.Image
 	ends  func([]model.Partition) []model.LogEnd
+	// offline is which directories do not serve. Nil: they all do.
+	offline func() []model.DirectoryID
 
 	serving chan struct{} // closed when the broker is unfenced for the first time
 	over    chan struct{} // closed when the machine has ended
@@ -63,7 +66,8 @@ type membership struct {
 	fenced  bool          // as it was told last
 	silent  bool          // the last heartbeat was not answered well
 	told    time.Time
-	asked   []model.Partition // by the image at askedAt
+	dead    []model.DirectoryID // as the machine was told last
+	asked   []model.Partition   // by the image at askedAt
 	askedAt int64
 }
 
@@ -141,11 +145,30 @@ func (m *membership) Step(now time.Time, burst []lifecycle.Input) {
 		m.machine.Step(now, in, &m.out)
 		m.perform(now)
 	}
+	m.look(now)
 	if at, ok := m.machine.Deadline(); ok && !now.Before(at) {
 		m.machine.Step(now, &lifecycle.Due{}, &m.out)
 		m.perform(now)
 	}
 	m.tell()
+}
+
+// look asks which directories do not serve: at least as often as a heartbeat is sent. While no
+// other broker serves there is nobody to lead what they hold.
+func (m *membership) look(now time.Time) {
+	if m.offline == nil {
+		return
+	}
+	dead := m.offline()
+	if len(dead) > 0 && alone(m.image(), m.node) {
+		dead = nil
+	}
+	if slices.Equal(dead, m.dead) {
+		return
+	}
+	m.dead = dead
+	m.machine.Step(now, &lifecycle.Offline{Directories: dead}, &m.out)
+	m.perform(now)
 }
 
 // Deadline implements loop.Body.
@@ -270,7 +293,7 @@ func (b *Broker) newMembership(node *quorum.Node, manager *replica.Manager, r co
 	if err != nil {
 		return nil, fmt.Errorf("make the broker's membership: %w", err)
 	}
-	m.image, m.ends = node.Image, manager.LogEnds
+	m.image, m.ends, m.offline = node.Image, manager.LogEnds, manager.Offline
 	return m, nil
 }
 

@@ -9,5 +9,6 @@
 // Invariants: heartbeats go on whatever becomes of earlier ones, so that a lost message
 // costs a period and not a time-out; an answer of an earlier registration changes nothing;
 // a broker that another incarnation has replaced never registers again; what is done in one
-// life of a process is done under one incarnation. Tested in machine_test.go.
+// life of a process is done under one incarnation; a broker with a directory that does not
+// serve ends where the controller does not hear of it. Tested in machine_test.go.
 package lifecycle

@@ -20,13 +20,16 @@ type Config struct {
 	RetryMin, RetryMax time.Duration
 	// RegisterMax is how long an answer to a registration is waited for.
 	RegisterMax time.Duration
+	// OfflineMax is how long a broker goes on with a directory that does not serve where it
+	// cannot tell the controller.
+	OfflineMax time.Duration
 }
 
 // Defaults is the product's, but for the incarnation.
 func Defaults() Config {
 	return Config{
 		Every: 200 * time.Millisecond, RetryMin: 50 * time.Millisecond, RetryMax: time.Second,
-		RegisterMax: 3 * time.Second,
+		RegisterMax: 3 * time.Second, OfflineMax: 30 * time.Second,
 	}
 }
 
@@ -35,8 +38,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Incarnation == [16]byte{}:
 		return errors.New("the broker's incarnation is not drawn")
-	case c.Every <= 0 || c.RetryMin <= 0 || c.RetryMax < c.RetryMin || c.RegisterMax <= 0:
-		return errors.New("times between heartbeats, and for registering, are above 0")
+	case c.Every <= 0 || c.RetryMin <= 0 || c.RetryMax < c.RetryMin || c.RegisterMax <= 0 || c.OfflineMax <= 0:
+		return errors.New("times between heartbeats, for registering, and for telling of directories are above 0")
 	}
 	return nil
 }
@@ -127,6 +130,8 @@ type Machine struct {
 	answered  Call      // the latest heartbeat that was
 	lastHeard time.Time // when it was
 	offline   []model.DirectoryID
+	tells     Call      // the first heartbeat of this registration that says so, or 0: it was heard
+	untold    time.Time // since when it was not
 	leaving   bool
 	ended     bool
 }
@@ -173,10 +178,7 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 	case *Beaten:
 		m.beaten(now, in, out)
 	case *Offline:
-		m.offline = slices.Clone(in.Directories)
-		if m.epoch != 0 {
-			m.beat(now, out)
-		}
+		m.goOffline(now, in, out)
 	case *Leave:
 		m.leave(now, out)
 	case *Due:
@@ -214,7 +216,29 @@ func (m *Machine) enrol(now time.Time, epoch model.BrokerEpoch, out *Effects) {
 	m.epoch, m.asking, m.retry = epoch, 0, m.cfg.RetryMin
 	m.first, m.answered = m.call+1, m.call
 	m.lastHeard = time.Time{}
+	m.tell(now)
 	m.beat(now, out)
+}
+
+// goOffline takes which directories do not serve.
+func (m *Machine) goOffline(now time.Time, in *Offline, out *Effects) {
+	m.offline = slices.Clone(in.Directories)
+	m.tell(now)
+	if m.epoch != 0 {
+		m.beat(now, out)
+	}
+}
+
+// tell has the next heartbeat be the first that says which directories do not serve.
+func (m *Machine) tell(now time.Time) {
+	if len(m.offline) == 0 {
+		m.tells, m.untold = 0, time.Time{}
+		return
+	}
+	m.tells = m.call + 1
+	if m.untold.IsZero() {
+		m.untold = now
+	}
 }
 
 func (m *Machine) registered(now time.Time, in *Registered, out *Effects) {
@@ -239,6 +263,9 @@ func (m *Machine) beaten(now time.Time, in *Beaten, out *Effects) {
 	case in.Err == nil:
 		m.answered = in.Call
 		m.lastHeard = now
+		if in.Call >= m.tells {
+			m.tells, m.untold = 0, time.Time{}
+		}
 		if m.leaving && in.MayEnd {
 			m.end(out, nil)
 		}
@@ -266,6 +293,11 @@ func (m *Machine) leave(now time.Time, out *Effects) {
 }
 
 func (m *Machine) due(now time.Time, out *Effects) {
+	if !m.untold.IsZero() && now.Sub(m.untold) >= m.cfg.OfflineMax {
+		m.end(out, fmt.Errorf("%d directories of this broker do not serve, and the controller has not heard of it for %v: what they hold can be led by others only without this broker: %w",
+			len(m.offline), m.cfg.OfflineMax, model.ErrStorage))
+		return
+	}
 	if m.epoch != 0 {
 		m.beat(now, out)
 		return

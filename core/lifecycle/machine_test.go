@@ -253,6 +253,54 @@ func TestOfflineDirectories(t *testing.T) {
 	if len(b.Offline) != 1 || b.Offline[0] != (model.DirectoryID{3}) {
 		t.Errorf("heartbeat %+v", b)
 	}
+	s.step(&Beaten{Call: b.Call})
+	until := s.now.Add(2 * Defaults().OfflineMax)
+	for s.now.Before(until) {
+		if out := s.due(); out.Ended != nil {
+			t.Fatalf("the controller has heard of it, and the broker ends: %v", out.Ended.Err)
+		}
+	}
+}
+
+// TestEndsWhereNobodyHearsOfADirectory: nobody else can lead what it holds while this broker
+// is taken for one that serves. (FR-33, KIP-858)
+func TestEndsWhereNobodyHearsOfADirectory(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		step func(s *stage, before Heartbeat)
+		goes bool // on
+	}{
+		{name: "silence", step: func(*stage, Heartbeat) {}},
+		{name: "an answer to what was said before", step: func(s *stage, before Heartbeat) { s.step(&Beaten{Call: before.Call}) }},
+		{name: "refused", step: func(s *stage, _ Heartbeat) {
+			s.step(&Beaten{Call: s.beat(s.due()).Call, Err: model.ErrNotController})
+		}},
+		{name: "told, and registered anew", step: func(s *stage, _ Heartbeat) {
+			s.step(&Beaten{Call: s.beat(s.due()).Call})
+			s.step(&Seen{Offset: 9, Registered: true, Incarnation: mine, Epoch: 9, Fenced: true})
+		}},
+		{name: "told", goes: true, step: func(s *stage, _ Heartbeat) { s.step(&Beaten{Call: s.beat(s.due()).Call}) }},
+		{name: "it serves again", goes: true, step: func(s *stage, _ Heartbeat) { s.step(&Offline{}) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			before := s.register(7)
+			s.step(&Offline{Directories: []model.DirectoryID{{3}}})
+			until := s.now.Add(Defaults().OfflineMax)
+			c.step(s, before)
+			for late := until.Add(2 * Defaults().Every); s.now.Before(late) && s.out.Ended == nil; {
+				if out := s.due(); out.Ended != nil && s.now.Before(until) {
+					t.Fatalf("ends %v too early", until.Sub(s.now))
+				}
+			}
+			if _, on := s.m.Deadline(); on != c.goes {
+				t.Errorf("goes on: %v, want %v", on, c.goes)
+			}
+			if !c.goes && (s.out.Ended == nil || !errors.Is(s.out.Ended.Err, model.ErrStorage)) {
+				t.Errorf("ends with %+v", s.out.Ended)
+			}
+		})
+	}
 }
 
 func TestConfig(t *testing.T) {
@@ -262,6 +310,7 @@ func TestConfig(t *testing.T) {
 		func(c *Config) { c.RetryMin = 0 },
 		func(c *Config) { c.RetryMax = c.RetryMin - 1 },
 		func(c *Config) { c.RegisterMax = 0 },
+		func(c *Config) { c.OfflineMax = 0 },
 	} {
 		c := Defaults()
 		c.Incarnation = mine

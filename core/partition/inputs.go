@@ -172,6 +172,10 @@ type ReadFailed struct {
 // before is gone, and an opening that failed may succeed now.
 type Restarted struct{}
 
+// Ailing tells whether the store serves. While it does not, a leader lets nobody leave the
+// ISR for lagging, which may be of its own making: others are to lead. (KAFKA-7837)
+type Ailing struct{ Ails bool }
+
 // Acknowledged tells how far another replica's log reaches, as far as its own
 // flush policy lets it count, by its word in a session under a leader epoch. Of
 // sessions and epochs that are over it counts for nothing.
@@ -201,5 +205,6 @@ func (*Retained) input()     {}
 func (*SnapshotDone) input() {}
 func (*ReadFailed) input()   {}
 func (*Restarted) input()    {}
+func (*Ailing) input()       {}
 func (*Acknowledged) input() {}
 func (*Fired) input()        {}

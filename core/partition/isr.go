@@ -132,7 +132,7 @@ func (m *Machine) armISR(now time.Time, out *Effects) {
 // alter asks the controller for another ISR where this one is not what it should be:
 // without those that lag, then with those that have caught up. (KIP-497)
 func (m *Machine) alter(now time.Time, out *Effects) {
-	if m.asking.state != askNone || m.state != stateLeading || m.stopping {
+	if m.asking.state != askNone || m.state != stateLeading || m.stopping || m.ails {
 		return
 	}
 	if now.Before(m.asking.shrinkAt) && now.Before(m.asking.growAt) {
@@ -236,14 +236,16 @@ func (m *Machine) watchLag(now time.Time, out *Effects) {
 }
 
 // lagged looks who has been behind for too long. Where this machine has been away
-// itself, what its followers have said meanwhile is still to be heard.
+// itself, what its followers have said meanwhile is still to be heard; where its store does
+// not answer, they may have lacked what it was to read for them.
 func (m *Machine) lagged(now time.Time, out *Effects) {
 	away := m.lagAt.IsZero() || now.Sub(m.lagAt) > m.limits.LagMax/2
 	m.lagAt = time.Time{}
 	if m.role != roleLeader {
 		return
 	}
-	if away || m.state != stateLeading {
+	silent := m.inflight.len() > 0 && now.Sub(m.progressAt) > m.limits.LagMax/2
+	if away || m.state != stateLeading || m.ails || silent {
 		m.remark(now)
 	}
 	for i := range m.followers {

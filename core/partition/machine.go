@@ -101,6 +101,7 @@ type Machine struct {
 	fruitless     int // reopenings since the store last did what it was asked
 	refusals      int // refusals as invalid since then
 
+	ails           bool      // the store does not serve
 	progressAt     time.Time // when the store last answered an append, or got its first
 	stallArmed     bool
 	deadlineAt     time.Time // when TimerDeadline fires; zero: not set
@@ -212,6 +213,8 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 		m.readFailed(now, in, out)
 	case *Restarted:
 		m.restarted(now, out)
+	case *Ailing:
+		m.ails = in.Ails
 	case *Acknowledged:
 		m.acknowledged(in)
 	case *Fired:

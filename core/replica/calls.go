@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -48,7 +49,9 @@ func (s *Shard) callOpen(d *Directory, logs []*replica) func(context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.OpenTimeout)
 		defer cancel()
+		d.health.opening.Add(1)
 		results := d.Store.Open(ctx, specs)
+		d.health.opening.Add(-1)
 		for i, o := range all {
 			res := storage.OpenResult{Err: storage.Errorf(storage.ErrUnknown, "the store answered for %d of %d logs", len(results), len(specs))}
 			if i < len(results) {
@@ -109,7 +112,14 @@ func (s *Shard) callFlush(d *Directory, logs []*replica) func(context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()
+		begun := s.host.clockNow()
+		d.health.begin(begun)
 		results := d.Store.Flush(ctx, handles)
+		var failed error
+		for i := range results {
+			failed = cmp.Or(failed, results[i].Err)
+		}
+		d.health.wrote(begun, s.host.clockNow(), failed)
 		for i, r := range logs {
 			res := storage.FlushResult{Err: storage.Errorf(storage.ErrUnknown, "the store answered for %d of %d logs", len(results), len(handles))}
 			if i < len(results) {
@@ -149,7 +159,10 @@ func (s *Shard) callSnapshot(r *replica, p partition.PutSnapshot) func(context.C
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()
+		begun := s.host.clockNow()
+		r.dir.health.begin(begun)
 		err := r.dir.Store.PutBlob(ctx, handle, producersBlob, storage.Blob{Offset: p.Offset, Data: p.Data})
+		r.dir.health.wrote(begun, s.host.clockNow(), err)
 		s.tell(r, &partition.SnapshotDone{Gen: p.Gen, Fault: faultOf(err), Err: err})
 	}
 }
@@ -223,6 +236,7 @@ func (s *Shard) putCall(c *appendCall) {
 // call makes the call, on the lane.
 func (c *appendCall) call(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
+	c.replica.dir.health.begin(c.begun)
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
 		LeaderEpoch: c.epoch,
@@ -236,9 +250,11 @@ func (c *appendCall) call(ctx context.Context) {
 
 // answered brings the answer back. It never blocks.
 func (c *appendCall) answered(res storage.AppendResult, err error) {
+	now := c.shard.host.clockNow()
+	c.replica.dir.health.wrote(c.begun, now, err)
 	c.shard.events.Appended(c.replica.dir.Name, err)
 	if c.taken = err == nil; c.taken {
-		c.shard.events.Stored(len(c.batches), c.bytes, c.shard.host.clockNow().Sub(c.begun))
+		c.shard.events.Stored(len(c.batches), c.bytes, now.Sub(c.begun))
 	}
 	c.answer = partition.AppendDone{
 		Gen: c.gen, Base: c.base, Last: c.last, LEO: res.LEO,

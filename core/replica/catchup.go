@@ -42,7 +42,9 @@ func (s *Shard) readFor(sub *subscriber, v *view) {
 	s.exec.Go(r.dir.ID, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 		defer cancel()
+		r.dir.health.begin(s.host.clockNow())
 		res, err := r.dir.Store.Read(ctx, req)
+		r.dir.health.end(s.host.clockNow())
 		got.data, got.next, got.err = res.Data, res.Next, err
 		switch {
 		case err != nil: // the store may not have heard of the end, and have the buffer yet

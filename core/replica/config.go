@@ -31,6 +31,9 @@ type Config struct {
 	TailBytes int64
 	// StoreTimeout is the deadline of a call of a store that moves little.
 	StoreTimeout time.Duration
+	// DirectoryTimeout is for how long a store may do nothing that it is asked before the
+	// controller is told that it does not serve.
+	DirectoryTimeout time.Duration
 	// OpenTimeout is that of opening logs, which may recover them.
 	OpenTimeout time.Duration
 	// OpenWait is how long a call with queries waits for logs that are being
@@ -49,18 +52,19 @@ type Config struct {
 // DefaultConfig is the product's, but for the node's ID.
 func DefaultConfig() Config {
 	return Config{
-		Shards:          2,
-		AppendBytes:     128 << 20,
-		CopyBytes:       64 << 20,
-		FetchBytes:      55 << 20,
-		TailBytes:       64 << 20,
-		StoreTimeout:    15 * time.Second,
-		OpenTimeout:     5 * time.Minute,
-		OpenWait:        2 * time.Second,
-		AppendTimeout:   30 * time.Second,
-		ShutdownTimeout: 20 * time.Second,
-		StoreWorkers:    8,
-		Limits:          partition.DefaultLimits(),
+		Shards:           2,
+		AppendBytes:      128 << 20,
+		CopyBytes:        64 << 20,
+		FetchBytes:       55 << 20,
+		TailBytes:        64 << 20,
+		StoreTimeout:     15 * time.Second,
+		DirectoryTimeout: 2 * time.Second,
+		OpenTimeout:      5 * time.Minute,
+		OpenWait:         2 * time.Second,
+		AppendTimeout:    30 * time.Second,
+		ShutdownTimeout:  20 * time.Second,
+		StoreWorkers:     8,
+		Limits:           partition.DefaultLimits(),
 	}
 }
 
@@ -73,7 +77,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d shards, %d store workers: at least 1 of each", c.Shards, c.StoreWorkers)
 	case c.AppendBytes < 1 || c.CopyBytes < 1 || c.FetchBytes < 1 || c.TailBytes < 0:
 		return errors.New("append bytes, copy bytes and fetch bytes are at least 1, tail bytes at least 0")
-	case c.StoreTimeout <= 0 || c.OpenTimeout <= 0 || c.AppendTimeout <= 0 || c.ShutdownTimeout <= 0:
+	case c.StoreTimeout <= 0 || c.DirectoryTimeout <= 0 || c.OpenTimeout <= 0 || c.AppendTimeout <= 0 || c.ShutdownTimeout <= 0:
 		return errors.New("every timeout is above 0")
 	}
 	return nil
@@ -91,6 +95,7 @@ type Directory struct {
 
 	// fromMemory is what readers were given of it without the store, by shard.
 	fromMemory []counter
+	health     *health
 }
 
 // TopicSettings is what a topic's settings mean here.

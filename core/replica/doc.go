@@ -49,6 +49,8 @@
 //   - When a store's process has been started again, its idle logs are opened in the
 //     background, a few at a time; a clean stop closes every log that its store can
 //     open, and what it says of the others is one line for each store.
+//   - A store that does nothing for Config.DirectoryTimeout is told of, used or not
+//     (TestAStoreThatDoesNotServeIsOffline).
 //   - At most Config.AppendBytes of unanswered appends are held; past that,
 //     Append waits.
 //   - What a leader has acknowledged with acks=all is in the log of every follower that is

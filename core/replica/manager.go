@@ -113,6 +113,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		}
 		m.dirs[d.ID] = d
 		d.fromMemory = make([]counter, cfg.Shards)
+		d.health = &health{began: deps.Clock.Now()}
 	}
 	if m.exec == nil {
 		m.work = newWorkers(cfg.Shards, cfg.StoreWorkers, m.deps.Directories)

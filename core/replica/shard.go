@@ -50,6 +50,7 @@ const (
 	inputClosed                     // handle was closed
 	inputDeleted                    // a log was deleted, or not: err
 	inputStored                     // stored, a call for replica's log, has been answered
+	inputAiling                     // dir's store serves, or not
 	inputRestarted                  // the process of dir's store was started again
 	inputStop                       // the broker stops
 	inputLinkUp                     // there is a link
@@ -249,6 +250,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		}
 	case inputDeleted:
 		s.logDeleted(now, in.replica, in.rare.err)
+	case inputAiling:
+		s.ailing(now, in.rare.dir)
 	case inputRestarted:
 		s.restarted(in.rare.dir)
 	case inputStop:
@@ -351,6 +354,9 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 		r.log = a.settings.Log
 		s.replicas[r.id] = r
 		r.closed = true // until it is opened
+		if r.dir.health.ails.Load() {
+			s.step(now, r, &partition.Ailing{Ails: true})
+		}
 	} else {
 		s.step(now, r, &partition.Configure{Settings: a.settings.Settings, Reopen: a.settings.Log != r.log})
 		r.log = a.settings.Log
@@ -426,13 +432,16 @@ func (s *Shard) cancelTimers(r *replica) {
 	s.timers.Cancel(timerKey{r, timerDelete})
 }
 
+// inOrder is all replicas.
+func (s *Shard) inOrder() []*replica { return sorted(slices.Collect(maps.Values(s.replicas))) }
+
 // stop asks every machine to end cleanly.
 func (s *Shard) stop(now time.Time) {
 	if s.stopping {
 		return
 	}
 	s.stopping = true
-	for _, r := range sorted(slices.Collect(maps.Values(s.replicas))) {
+	for _, r := range s.inOrder() {
 		if r.machine != nil && !r.deleting {
 			s.step(now, r, &partition.Stop{})
 		}

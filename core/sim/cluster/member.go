@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
@@ -18,6 +19,7 @@ type member struct {
 	machine *lifecycle.Machine
 	inbox   []lifecycle.Input
 	out     lifecycle.Effects
+	offline []model.DirectoryID // as the machine was told last
 	// altering, if there is one, is told of what the broker, as a leader, wants to be in sync,
 	// and hands on the answers.
 	altering func(changes []model.ISRChange, done func([]model.ISRResult, error)) func([]model.ISRResult, error)
@@ -49,6 +51,11 @@ func (m *member) Turn(now time.Time) {
 		in := m.inbox[0]
 		m.inbox = m.inbox[1:]
 		m.step(now, in)
+	}
+	if dead := m.n.manager.Offline(); !slices.Equal(dead, m.offline) {
+		m.offline = dead
+		m.n.c.w.Note("node %d: %d directories do not serve", m.n.id, len(dead))
+		m.step(now, &lifecycle.Offline{Directories: dead})
 	}
 	if at, ok := m.machine.Deadline(); ok && !now.Before(at) {
 		m.step(now, &lifecycle.Due{})

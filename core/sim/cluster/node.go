@@ -116,6 +116,7 @@ func (n *node) startReplicas() error {
 	cfg.NodeID = n.id
 	cfg.Shards = o.Shards
 	cfg.Limits.AppendStall = 2 * time.Second
+	cfg.DirectoryTimeout = 500 * time.Millisecond
 	cfg.Limits.SnapshotAfter = o.SnapshotAfter
 	cfg.Limits.ScanBatches = 7
 	cfg.Limits.InFlightBatches = o.InFlight

@@ -1,0 +1,182 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/storage"
+)
+
+// health is what the calls of a store tell of it: whether it answers, and whether it does
+// what it is asked. Its methods may be called concurrently. Times are nanoseconds since
+// began, and at least 1.
+type health struct {
+	began time.Time
+	// under is how many calls are under way that a store answers at once, and heard when the
+	// last of them was answered, or the first of them began.
+	under, heard atomic.Int64
+	// writes is since when writes fail, and lives since when the store says that it does not
+	// serve; 0: the last did not.
+	writes, lives atomic.Int64
+	opening       atomic.Int64 // openings under way, which take as long as they take
+	probing       atomic.Bool
+
+	// Of whoever asks for Manager.Offline.
+	probed int64       // when the store was asked last how it is
+	ails   atomic.Bool // as the shards were told
+}
+
+func (h *health) at(now time.Time) int64 { return int64(max(1, now.Sub(h.began))) }
+
+// begin is told of a call that a store answers at once, before it is made.
+func (h *health) begin(now time.Time) {
+	if h.under.Add(1) == 1 {
+		h.heard.Store(h.at(now))
+	}
+}
+
+// end is told of its answer.
+func (h *health) end(now time.Time) {
+	h.heard.Store(h.at(now))
+	h.under.Add(-1)
+}
+
+// wrote is end for a call that writes. One that has failed has done so since it began.
+func (h *health) wrote(begun, now time.Time, err error) {
+	h.end(now)
+	switch faultOf(err) {
+	case partition.FaultRetry, partition.FaultGone, partition.FaultUnknown:
+		h.writes.CompareAndSwap(0, h.at(begun))
+	case partition.FaultNone:
+		if h.writes.Load() != 0 {
+			h.writes.Store(0)
+		}
+	}
+}
+
+// serves says whether the store has answered, and done what it was asked, within a while.
+func (h *health) serves(now time.Time, within time.Duration) bool {
+	at := h.at(now)
+	late := func(since int64) bool { return since != 0 && at-since > int64(within) }
+	under := h.under.Load()
+	if h.probing.Load() && h.opening.Load() > 0 {
+		under-- // the question waits behind logs that are opened
+	}
+	return !(under > 0 && late(h.heard.Load())) && !late(h.writes.Load()) && !late(h.lives.Load())
+}
+
+// doubtful says whether the store is to be asked: it was not heard for a while, or did
+// not do what it was asked last.
+func (h *health) doubtful(now time.Time, within time.Duration) bool {
+	at := h.at(now)
+	if h.probed != 0 && at-h.probed < int64(within/probesWithin) {
+		return false
+	}
+	return h.writes.Load() != 0 || h.lives.Load() != 0 || at-h.heard.Load() > int64(within/2)
+}
+
+// probesWithin is how often a store that ails is asked within Config.DirectoryTimeout.
+const probesWithin = 4
+
+// Offline lists the directories that do not serve: for Config.DirectoryTimeout their store
+// has answered nothing, or has done nothing that it was asked. What they hold is to be led by
+// others. (KIP-858) It is to be asked again and again by one goroutine, and does not block.
+func (m *Manager) Offline() []model.DirectoryID {
+	var out []model.DirectoryID
+	now := m.clockNow()
+	for i := range m.deps.Directories {
+		d := &m.deps.Directories[i]
+		h := d.health
+		if h.doubtful(now, m.cfg.DirectoryTimeout) && h.probing.CompareAndSwap(false, true) {
+			h.probed = h.at(now)
+			h.begin(now)
+			m.exec.Go(d.ID, func(ctx context.Context) { m.probe(ctx, d, now) })
+		}
+		ails := !h.serves(now, m.cfg.DirectoryTimeout)
+		if ails {
+			out = append(out, d.ID)
+		}
+		if ails == h.ails.Load() {
+			continue
+		}
+		h.ails.Store(ails)
+		if ails {
+			m.deps.Logger.Error("a store does not serve", "directory", d.Name)
+		} else {
+			m.deps.Logger.Info("a store serves again", "directory", d.Name)
+		}
+		for _, s := range m.shards {
+			s.loop.Complete(Input{kind: inputAiling, rare: &rare{dir: d}})
+		}
+	}
+	return out
+}
+
+// probeBlob is written beside a log, and removed, where it is to be known whether a store
+// can write again.
+const probeBlob = "probe"
+
+// probe asks a store how it is.
+func (m *Manager) probe(ctx context.Context, d *Directory, begun time.Time) {
+	h := d.health
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.StoreTimeout)
+	defer cancel()
+	_, err := d.Store.Usage(ctx)
+	switch faultOf(err) {
+	case partition.FaultRetry, partition.FaultGone, partition.FaultUnknown:
+		h.lives.CompareAndSwap(0, h.at(begun))
+	default:
+		h.lives.Store(0)
+	}
+	if err == nil && h.writes.Load() != 0 {
+		m.probeWrite(ctx, d)
+	}
+	h.end(m.clockNow())
+	h.probing.Store(false)
+}
+
+// probeWrite writes, where something has to be written by. A handle that has ended says
+// nothing of the store.
+func (m *Manager) probeWrite(ctx context.Context, d *Directory) {
+	handle := m.anyHandle(d)
+	if handle == 0 {
+		d.health.writes.Store(0)
+		return
+	}
+	err := d.Store.PutBlob(ctx, handle, probeBlob, storage.Blob{Data: []byte{1}})
+	if err == nil {
+		err = d.Store.PutBlob(ctx, handle, probeBlob, storage.Blob{})
+	}
+	if err == nil || errors.Is(err, storage.ErrFull) {
+		d.health.writes.Store(0)
+	}
+}
+
+// anyHandle is of the first log that is open in a directory, or 0.
+func (m *Manager) anyHandle(d *Directory) storage.Handle {
+	var first *replica
+	var handle storage.Handle
+	for _, r := range *m.replicas.Load() {
+		if r.dir != d || first != nil && byID(r, first) > 0 {
+			continue
+		}
+		if v := r.view.Load(); v.handle != 0 && (v.Status == partition.StatusServing || v.Status == partition.StatusFollowing) {
+			first, handle = r, v.handle
+		}
+	}
+	return handle
+}
+
+// ailing tells machines whether their store serves.
+func (s *Shard) ailing(now time.Time, d *Directory) {
+	ails := d.health.ails.Load()
+	for _, r := range s.inOrder() {
+		if r.dir == d && r.machine != nil && !r.deleting {
+			s.step(now, r, &partition.Ailing{Ails: ails})
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package replica
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/brokerd/brokerd/core/batch"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/storage"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+)
+
+// sickStore is a store of which some calls fail, or are not answered.
+type sickStore struct {
+	*restartable
+	hangs  atomic.Bool // nothing is answered
+	broken atomic.Bool // nothing is written
+	well   chan struct{}
+}
+
+var errBroken = storage.Errorf(storage.ErrUnknown, "input/output error")
+
+func (s *sickStore) wait(ctx context.Context) error {
+	if !s.hangs.Load() {
+		return nil
+	}
+	select {
+	case <-s.well:
+		return nil
+	case <-ctx.Done():
+		return storage.Errorf(storage.ErrUnknown, "%v", ctx.Err())
+	}
+}
+
+func (s *sickStore) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
+	switch {
+	case s.broken.Load():
+		done(storage.AppendResult{}, errBroken)
+	case s.hangs.Load():
+		go func() {
+			if err := s.wait(ctx); err != nil {
+				done(storage.AppendResult{}, err)
+				return
+			}
+			s.restartable.Append(ctx, req, done)
+		}()
+	default:
+		s.restartable.Append(ctx, req, done)
+	}
+}
+
+func (s *sickStore) PutBlob(ctx context.Context, h storage.Handle, name string, b storage.Blob) error {
+	if s.broken.Load() {
+		return errBroken
+	}
+	return s.restartable.PutBlob(ctx, h, name, b)
+}
+
+func (s *sickStore) Usage(ctx context.Context) (storage.Usage, error) {
+	if err := s.wait(ctx); err != nil {
+		return storage.Usage{}, err
+	}
+	return s.restartable.Usage(ctx)
+}
+
+// TestAStoreThatDoesNotServeIsOffline: whoever tells the controller hears in time of a store
+// that hangs, fails or is dead, used or not, and that it serves again; and never of one that
+// is idle, or comes back soon. (FR-31, FR-32)
+func TestAStoreThatDoesNotServeIsOffline(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		used bool
+		ails func(s *sickStore)
+		ends func(t *testing.T, f *fixture, s *sickStore)
+	}{
+		{
+			name: "hangs", used: true, ails: func(s *sickStore) { s.hangs.Store(true) },
+			ends: func(_ *testing.T, _ *fixture, s *sickStore) { s.hangs.Store(false); close(s.well) },
+		}, {
+			name: "hangs, idle", ails: func(s *sickStore) { s.hangs.Store(true) },
+			ends: func(_ *testing.T, _ *fixture, s *sickStore) { s.hangs.Store(false); close(s.well) },
+		}, {
+			name: "does not write", used: true, ails: func(s *sickStore) { s.broken.Store(true) },
+			ends: func(_ *testing.T, _ *fixture, s *sickStore) { s.broken.Store(false) },
+		}, {
+			name: "dead", used: true, ails: func(s *sickStore) { s.kill() },
+			ends: func(t *testing.T, f *fixture, s *sickStore) { s.start(t); f.Restarted("main") },
+		}, {
+			name: "dead, idle", ails: func(s *sickStore) { s.kill() },
+			ends: func(t *testing.T, f *fixture, s *sickStore) { s.start(t); f.Restarted("main") },
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &sickStore{restartable: newRestartable(t, memstore.Options{}), well: make(chan struct{})}
+				cfg := testConfig()
+				f := start(t, store.restartable, newCluster(t, topicRecords(testTopic, "orders", 2)...), cfg, func(d *Deps) {
+					d.Directories[0].Store = store
+				})
+				f.mustProduce(part(0), "x")
+				// offline asks as a heartbeat does, until it is as wanted, or for so long.
+				offline := func(want bool, most time.Duration) (took time.Duration, ok bool) {
+					begun := time.Now()
+					for time.Since(begun) < most {
+						if got := f.Offline(); slices.Contains(got, testDir) == want {
+							return time.Since(begun), true
+						}
+						time.Sleep(200 * time.Millisecond) // of the bubble
+					}
+					return most, false
+				}
+				if _, is := offline(true, time.Minute); is {
+					t.Fatal("a store that is idle is offline")
+				}
+				c.ails(store)
+				answers := make(chan model.Appended, 1)
+				if c.used {
+					a := makeBatch(t, batch.Options{}, "y")
+					a.Partition, a.Timeout = part(0), time.Hour
+					f.Append(t.Context(), a, func(r model.Appended) { answers <- r })
+				}
+				took, is := offline(true, time.Minute)
+				if least, most := cfg.DirectoryTimeout/2, 2*cfg.DirectoryTimeout; !is || took < least || took > most {
+					t.Fatalf("offline %v after %v, want it after %v to %v", is, took, least, most)
+				}
+				if _, is := offline(false, 20*time.Second); is {
+					t.Fatal("it serves, and does not")
+				}
+				c.ends(t, f, store)
+				if took, is := offline(false, time.Minute); !is || took > cfg.DirectoryTimeout {
+					t.Fatalf("serves %v after %v", is, took)
+				}
+				if c.used {
+					if r := <-answers; r.Err != nil {
+						t.Fatalf("what was under way: %v", r.Err)
+					}
+				}
+				if took, is := offline(true, 20*time.Second); is {
+					t.Fatalf("offline again after %v", took)
+				}
+				if err := f.stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
