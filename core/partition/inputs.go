@@ -109,6 +109,10 @@ type Append struct {
 	LogAppendTime int64
 }
 
+// Refused tells of a batch that was refused, for a reason that will pass, before there was
+// this machine: what its producer has sent behind it is not to get in before.
+type Refused struct{ Batch recordbatch.Info }
+
 // AppendDone answers one or more adjacent AppendLog or CopyLog effects, which reached
 // from Base to Last, together.
 type AppendDone struct {
@@ -206,5 +210,6 @@ func (*SnapshotDone) input() {}
 func (*ReadFailed) input()   {}
 func (*Restarted) input()    {}
 func (*Ailing) input()       {}
+func (*Refused) input()      {}
 func (*Acknowledged) input() {}
 func (*Fired) input()        {}

@@ -215,6 +215,8 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 		m.restarted(now, out)
 	case *Ailing:
 		m.ails = in.Ails
+	case *Refused:
+		m.remember(now, &in.Batch)
 	case *Acknowledged:
 		m.acknowledged(in)
 	case *Fired:
@@ -452,6 +454,11 @@ func (m *Machine) respondError(out *Effects, id RequestID, err error) {
 // will pass.
 func (m *Machine) turnAway(now time.Time, out *Effects, id RequestID, batch *recordbatch.Info, err error) {
 	m.refuse(out, id, err)
+	m.remember(now, batch)
+}
+
+// remember keeps that a batch was turned away.
+func (m *Machine) remember(now time.Time, batch *recordbatch.Info) {
 	if batch.ProducerID < 0 {
 		return
 	}

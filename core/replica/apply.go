@@ -69,7 +69,7 @@ func (m *Manager) Apply(img *image.Image) {
 	for t := range img.Topics() {
 		inputs = m.applyTopic(img, t, same, now, inputs)
 	}
-	m.replicas.Store(&now)
+	m.strays.publish(madeAnew(now, *m.replicas.Load(), inputs), func() { m.replicas.Store(&now) })
 	m.reviewQuarantine(img)
 	for _, in := range inputs {
 		in.replica.shard.loop.Complete(in)
@@ -80,6 +80,17 @@ func (m *Manager) Apply(img *image.Image) {
 		return
 	}
 	m.purgeRemoved(img, old)
+}
+
+// madeAnew are the replicas of now, of those in inputs, that were not there before.
+func madeAnew(now, before map[model.Partition]*replica, inputs []Input) []*replica {
+	var made []*replica
+	for i := range inputs {
+		if r := inputs[i].replica; now[r.id] == r && before[r.id] != r {
+			made = append(made, r)
+		}
+	}
+	return made
 }
 
 // registered reports whether img has this start of the broker, and with it all

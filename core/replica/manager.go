@@ -48,6 +48,7 @@ type Manager struct {
 	image atomic.Pointer[image.Image]
 	// replicas is replaced as a whole by Apply.
 	replicas atomic.Pointer[map[model.Partition]*replica]
+	strays   strays
 	topics   map[model.TopicID]topicSeen // of the last Apply
 	defaults map[string]string           // likewise
 	offlines atomic.Int64
@@ -238,6 +239,9 @@ func (m *Manager) Append(ctx context.Context, a model.Append, done func(model.Ap
 	}
 	r, err := m.find(a.Partition)
 	if err != nil {
+		r = m.strays.remember(a.Partition, &a.Batch, func() *replica { return (*m.replicas.Load())[a.Partition] })
+	}
+	if r == nil {
 		fail(err)
 		return
 	}

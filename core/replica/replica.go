@@ -5,6 +5,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
+	"github.com/brokerd/brokerd/sdk/recordbatch"
 	"github.com/brokerd/brokerd/sdk/storage"
 )
 
@@ -36,8 +37,9 @@ type replica struct {
 	arrived  int64 // bytes that the store took
 	shown    int64 // of them, when the view's high watermark moved
 	handle   storage.Handle
-	life     int // of the store that gave handle
-	opens    int // calls that are out; each may yet create the log
+	life     int                // of the store that gave handle
+	opens    int                // calls that are out; each may yet create the log
+	refused  []recordbatch.Info // before there was a machine
 	deleting bool
 	closed   bool
 	offline  bool      // as last counted

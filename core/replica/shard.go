@@ -314,6 +314,7 @@ func (s *Shard) begin(now time.Time, r *replica, q *request) {
 	}
 	q.appendIn.ID, q.appendIn.Deadline = id, now.Add(q.timeout)
 	if r.machine == nil || r.deleting {
+		r.refuse(&q.appendIn.Batch)
 		s.release(id)
 		s.respond(&partition.Response{ID: id, BaseOffset: -1, LogAppendTime: -1, LogStart: -1, Epoch: model.NoEpoch, Err: unavailable(r), Refused: true})
 		return
@@ -368,6 +369,7 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 		s.step(now, r, &a.follow)
 		s.follow(now, r, a.follow.Leader)
 	}
+	s.tellRefused(now, r)
 }
 
 // remove ends a replica whose log metadata gave up, and deletes the log.

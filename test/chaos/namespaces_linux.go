@@ -166,9 +166,10 @@ func (s *namespaces) host(n int) string { return addressOf(n) }
 func (s *namespaces) reach(_ int, transport string) (string, error) { return transport, nil }
 
 // start implements between.
-func (s *namespaces) start(n int, cmd *exec.Cmd) error {
-	return within(int(s.hosts[n].Fd()), cmd.Start)
-}
+func (s *namespaces) start(n int, cmd *exec.Cmd) error { return s.on(n, cmd.Start) }
+
+// on does something where a broker's network is.
+func (s *namespaces) on(n int, do func() error) error { return within(int(s.hosts[n].Fd()), do) }
 
 // ended implements between.
 func (s *namespaces) ended(int) {}
