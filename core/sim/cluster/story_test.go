@@ -199,11 +199,12 @@ func (s *story) killed(n *node) {
 	n.kill(memnet.Reset)
 }
 
-// losesPower takes a node's host, with so many batches: all that its store has not flushed.
+// losesPower takes a node's host, with so many batches: all that its store has not flushed. The
+// host is back at once, which ends the node's links.
 func (s *story) losesPower(n *node, batches int) {
 	s.t.Helper()
 	s.w.Note("node %d loses power", n.id)
-	n.kill(memnet.Silent)
+	n.kill(memnet.Reset)
 	lost, _ := n.disk.LosePower(powerSeed)
 	n.mayHaveLost = true
 	if lost != batches {
