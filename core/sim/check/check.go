@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -104,6 +105,17 @@ func (c *Checker) Read(p model.Partition, at int64, value string) {
 		c.violate("partition %s: offset %d was acknowledged for %s and read as %s", p, at, old.value, value)
 	}
 	s.read[at] = value
+}
+
+// MayBeLost tells that what a partition had from an offset on may be lost, by what nobody
+// promises to survive. Another value may come there.
+func (c *Checker) MayBeLost(p model.Partition, from int64) {
+	s := c.of(p)
+	maps.DeleteFunc(s.acked, func(at int64, _ acked) bool { return at >= from })
+	maps.DeleteFunc(s.read, func(at int64, _ string) bool { return at >= from })
+	for _, t := range s.leaders {
+		t.high = min(t.high, from)
+	}
 }
 
 // Leader is what a node says of a partition that it leads.

@@ -91,6 +91,22 @@ var histories = []struct {
 		longer := logOf(t, 3, 1, "1.0", "1.1", "2.0")
 		c.Logs(p0, 2, 2, []Log{logOf(t, 2, 1, "1.0", "1.1"), behind, longer})
 	}},
+	{name: "what may be lost", tell: func(t *testing.T, c *Checker) {
+		c.Idempotent(1)
+		c.Acknowledged(p0, 1, 1, 0, []string{"1.0", "1.1"})
+		c.Read(p0, 1, "1.1")
+		c.Leads(Leader{Partition: p0, Node: 1, Epoch: 1, HighWatermark: 2, LEO: 2})
+		c.MayBeLost(p0, 1)
+		c.Repeats(1)
+		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 2, HighWatermark: 1, LEO: 1})
+		c.Acknowledged(p0, 2, 2, 1, []string{"1.0"})
+		c.Logs(p0, 2, 2, []Log{logOf(t, 2, 1, "1.0", "1.0")})
+	}},
+	{name: "more lost than may be", want: "acknowledged for 1.0 in epoch 1, is lost", tell: func(t *testing.T, c *Checker) {
+		c.Acknowledged(p0, 1, 1, 0, []string{"1.0", "1.1"})
+		c.MayBeLost(p0, 1)
+		c.Logs(p0, 1, 0, []Log{logOf(t, 1, 1)})
+	}},
 	{name: "an offset acknowledged twice", want: "was acknowledged for 1.0 and for 2.0", tell: func(_ *testing.T, c *Checker) {
 		c.Acknowledged(p0, 1, 1, 4, []string{"1.0"})
 		c.Acknowledged(p0, 1, 1, 4, []string{"2.0"})

@@ -23,6 +23,9 @@ type Log struct {
 // zero, is idempotent.
 func (c *Checker) Idempotent(producer int) { c.idempotent[producer] = true }
 
+// Repeats tells that a producer has begun anew: what it has sent may be there twice, or not.
+func (c *Checker) Repeats(producer int) { c.idempotent[producer] = false }
+
 // Logs holds the logs of a partition's replicas, of which leader is one, against each
 // other up to the high watermark, and the leader's against what clients were told.
 func (c *Checker) Logs(p model.Partition, leader model.NodeID, highWatermark int64, logs []Log) {

@@ -53,8 +53,7 @@ func (n *node) readLog(p model.Partition) (check.Log, error) {
 	if err != nil {
 		return check.Log{}, err
 	}
-	ctx := context.Background()
-	opened := s.Open(ctx, []storage.OpenSpec{{ID: storage.LogID{Topic: p.Topic, Partition: p.Index}, LeaderEpoch: 1 << 30}})[0]
+	ctx, opened := context.Background(), openFor(s, p)
 	if opened.Err != nil {
 		return check.Log{}, opened.Err
 	}
@@ -77,4 +76,9 @@ func (n *node) readLog(p model.Partition) (check.Log, error) {
 		next = got.Next
 	}
 	return l, nil
+}
+
+// openFor opens a log for reading.
+func openFor(s *memstore.Store, p model.Partition) storage.OpenResult {
+	return s.Open(context.Background(), []storage.OpenSpec{{ID: storage.LogID{Topic: p.Topic, Partition: p.Index}, LeaderEpoch: 1 << 30}})[0]
 }

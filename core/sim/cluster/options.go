@@ -16,6 +16,7 @@ type Options struct {
 	Batches         int // for each producer
 	Pace            time.Duration
 	Flush           partition.FlushPolicy
+	Blackouts       bool // all may lose power at once, though not all is flushed
 	Shards          int
 	InFlight        int
 	SnapshotAfter   int
@@ -40,6 +41,7 @@ type Options struct {
 func OptionsOf(seed uint64) Options {
 	w := world.New(seed^0xc105, nil)
 	nodes := []int{1, 3, 3, 3, 3, 3, 3, 5}[w.Rand.IntN(8)]
+	flush, blackouts := partition.FlushPolicy(w.Rand.IntN(2)), w.Chance(3)
 	batches, faulty := 20+w.Rand.IntN(60), w.Between(5*time.Second, 20*time.Second)
 	return Options{
 		Nodes:      nodes,
@@ -49,7 +51,8 @@ func OptionsOf(seed uint64) Options {
 		Batches:    batches,
 		// A producer's batches last for a part of the time of faults, or for all of it.
 		Pace:            time.Duration(1+w.Rand.IntN(5)) * faulty / time.Duration(batches),
-		Flush:           partition.FlushPolicy(w.Rand.IntN(2)),
+		Flush:           flush,
+		Blackouts:       blackouts && flush != partition.FlushAlways,
 		Shards:          1 + w.Rand.IntN(2),
 		InFlight:        1 << w.Rand.IntN(6),
 		SnapshotAfter:   1 + w.Rand.IntN(30),

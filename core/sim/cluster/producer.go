@@ -30,8 +30,9 @@ type producer struct {
 	pid       int64 // or none: then a retry may double a batch
 	acks      model.Acks
 	seq       int32
-	values    int // next value
-	left      int // batches still to be made
+	known     bool // something of it was acknowledged
+	values    int  // next value
+	left      int  // batches still to be made
 	// epoch is the highest leader epoch that it was told: older metadata is left aside, as
 	// Kafka's clients do. (KIP-320)
 	epoch model.LeaderEpoch
@@ -54,6 +55,7 @@ type connection struct {
 	n       *node
 	life    *life // nil: it is not made yet
 	broken  bool
+	closed  bool      // likewise, and what has not arrived is lost
 	arrives time.Time // of the last request
 	answers time.Time // of the last answer
 	waiting []*slot   // answers to come, in the order of the requests
@@ -107,26 +109,31 @@ func (p *producer) fill() {
 }
 
 func (p *producer) make() *sent {
-	n := 1 + p.c.w.Rand.IntN(4)
 	b := &sent{}
-	records := make([]batch.Record, n)
-	for i := range n {
-		v := fmt.Sprintf("%d.%d", p.id, p.values)
+	for range 1 + p.c.w.Rand.IntN(4) {
+		b.values = append(b.values, fmt.Sprintf("%d.%d", p.id, p.values))
 		p.values++
-		b.values = append(b.values, v)
+	}
+	b.data = p.encode(b.values)
+	return b
+}
+
+// encode makes a batch, with the next sequence numbers.
+func (p *producer) encode(values []string) []byte {
+	records := make([]batch.Record, len(values))
+	for i, v := range values {
 		records[i] = batch.Record{Timestamp: p.c.w.Now().UnixMilli(), Value: []byte(v)}
 	}
 	opts := batch.Options{}
 	if p.pid >= 0 {
 		opts.Producer = &batch.Producer{ID: p.pid, Epoch: 0, Sequence: p.seq}
-		p.seq += int32(n)
+		p.seq += int32(len(values))
 	}
 	data, err := batch.Build(opts, records...)
 	if err != nil {
 		panic("cluster: build a batch: " + err.Error())
 	}
-	b.data = data
-	return b
+	return data
 }
 
 // send puts a batch on the connection.
@@ -151,13 +158,20 @@ func (p *producer) send(b *sent) {
 
 // reach brings a batch to the node's host: to the process, if that is there.
 func (p *producer) reach(c *connection, b *sent) {
+	if c.closed {
+		return
+	}
 	if c.life.over {
 		if !c.broken && p.conn == c {
 			p.reconnect()
 		}
 		return
 	}
-	c.life.do(func() { p.arrive(c, b) })
+	c.life.do(func() {
+		if !c.closed {
+			p.arrive(c, b)
+		}
+	})
 }
 
 // arrive is the broker's side.
@@ -223,7 +237,7 @@ func (p *producer) answered(c *connection, b *sent, a model.Appended, lost bool)
 		return
 	}
 	p.c.w.Note("producer %d's %v is at %d", p.id, b.values, a.BaseOffset)
-	b.acked = true
+	b.acked, p.known = true, true
 	p.c.report.Acked += len(b.values)
 	for len(p.window) > 0 && p.window[0].acked {
 		p.window = p.window[1:]
@@ -249,14 +263,19 @@ func (p *producer) refused(b *sent, a model.Appended) {
 		p.reconnect() // an earlier batch was not taken: go back to it
 		return
 	}
+	if errors.Is(a.Err, model.ErrOutOfOrderSequence) && p.c.report.Blackouts > 0 {
+		p.again()
+		return
+	}
 	p.c.check.Violate("producer %d: batch %v of partition %d is refused for good: %v", p.id, b.values, p.partition.Index, a.Err)
 }
 
-// reconnect breaks the connection, and sends all that is unacknowledged again to whoever
-// leads, by what some node says.
+// reconnect breaks the connection and sends all that is unacknowledged again to whoever leads,
+// by what some node says. What has not arrived is lost with the connection where no broker
+// knows of the producer yet: it would take whatever sequence comes first. (KIP-360)
 func (p *producer) reconnect() {
 	w := p.c.w
-	p.conn.broken = true
+	p.conn.broken, p.conn.closed = true, !p.known
 	c := &connection{}
 	p.conn = c
 	w.After(w.Between(time.Millisecond, 100*time.Millisecond), func() {

@@ -32,6 +32,7 @@ type Report struct {
 	Leaves      int // of brokers in order
 	Wipes       int // of disks
 	AllAtOnce   int // times that all nodes went
+	Blackouts   int // times that all lost power, and not all was flushed
 	Joins       int // of nodes
 	Retired     int // likewise, for ever
 	Topics      int

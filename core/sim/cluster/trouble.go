@@ -135,6 +135,10 @@ func (c *cluster) losePower(n *node) {
 // killAll kills all processes at once, or takes the power of all hosts, where nothing that
 // was acknowledged may be lost with it.
 func (c *cluster) killAll() {
+	if c.opts.Blackouts && c.w.Chance(2) {
+		c.blackout()
+		return
+	}
 	power := c.opts.Flush == partition.FlushAlways && c.w.Chance(2)
 	c.report.AllAtOnce++
 	c.w.Note("all nodes go at once")

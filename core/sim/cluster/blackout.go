@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/sdk/storage/memstore"
+	"github.com/brokerd/brokerd/sdk/transport/memnet"
+)
+
+// blackout takes the power of all hosts at once under the policy replicated, which may take the
+// last that was acknowledged: what some replica that counts has lost is not asked for any more.
+// It is asked that logs do not diverge, and that all is served again. (KIP-966)
+func (c *cluster) blackout() {
+	c.report.Blackouts++
+	c.w.Note("all nodes lose power at once")
+	for _, n := range c.nodes {
+		if n.up() {
+			n.kill(memnet.Silent)
+		}
+		lost, _ := n.disk.LosePower(c.w.Rand.Uint64())
+		n.mayHaveLost = true
+		c.report.PowerLosses++
+		c.report.LostBatches += lost
+		c.restart(n)
+	}
+	for t := range c.check.Newest().Topics() {
+		for i := range t.Partitions {
+			p := model.Partition{Topic: t.ID, Index: int32(i)}
+			end := c.leastEnd(p, &t.Partitions[i])
+			c.check.MayBeLost(p, end)
+			c.highest[p] = min(c.highest[p], end)
+		}
+	}
+}
+
+// leastEnd is the least end of the logs of all replicas that count, as they lie on disk.
+func (c *cluster) leastEnd(id model.Partition, p *image.Partition) int64 {
+	least := int64(-1)
+	for _, r := range slices.Concat(p.ISR, p.ELR, p.LastKnownELR) {
+		n, end := c.node(r), int64(0)
+		if n != nil {
+			end = n.endOf(id)
+		}
+		if least < 0 || end < least {
+			least = end
+		}
+	}
+	return max(least, 0)
+}
+
+// endOf is how far a log on a node's disk can be read, whose store is down.
+func (n *node) endOf(p model.Partition) int64 {
+	s, err := n.openDisk(memstore.Options{Now: n.Now})
+	if err != nil {
+		n.c.check.Violate("%v", err)
+		return 0
+	}
+	defer s.Kill()
+	o := openFor(s, p)
+	if o.Err != nil {
+		return 0
+	}
+	return o.LEO
+}
+
+// again begins a producer anew, of whose records some are lost: as another, which knows of
+// none of them. What it had sent may be there twice.
+func (p *producer) again() {
+	p.c.w.Note("producer %d begins anew", p.id)
+	p.c.check.Repeats(p.id)
+	p.pid += producersMax
+	p.seq, p.known = 0, false
+	for _, b := range p.window {
+		if !b.acked {
+			b.data = p.encode(b.values)
+		}
+	}
+	p.reconnect()
+}
+
+// producersMax is above the number of producers, so that those that begin anew have IDs of
+// their own.
+const producersMax = 100
