@@ -37,9 +37,12 @@ e2e:
 	go test -count=1 -timeout 20m -v ./test/e2e/
 	go test -count=1 -timeout 10m -v ./test/chaos
 
-# Fifty faults of each kind on three brokers under load, and ten that grow from one; an hour.
+# Fifty faults of each kind on three brokers under load, ten that grow from one,
+# and a hundred losses of all power; two hours.
 chaos:
 	go run ./test/chaos -count 50 -growths 10
+	go run ./test/chaos -events none -power-cuts 50 -flush always
+	go run ./test/chaos -events none -power-cuts 50 -flush replicated
 
 # Every client, every tool and Kafka Streams, each in its cases; a table at the end.
 clients:

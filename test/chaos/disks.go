@@ -33,7 +33,7 @@ func ofDisks(e event) bool {
 // withoutDisks are the options for a machine that is known to mount no disks of faults: what
 // needs one is left out, aloud.
 func withoutDisks(opts options) options {
-	tell := func(format string, args ...any) { say(opts.out, format+"\n", args...) }
+	tell := func(format string, args ...any) { say(os.Stderr, format+"\n", args...) }
 	if opts.powerCuts == 0 && !slices.ContainsFunc(opts.events, ofDisks) || !faultfs.Missing(tell) {
 		return opts
 	}

@@ -8,6 +8,7 @@
 //	go run ./test/chaos -growths 5                       one broker becomes three, under load
 //	go run ./test/chaos -rolling 10                      ten rounds of restarts, under three clients
 //	go run ./test/chaos -soak 1h                         full load, and processors that are busy
+//	go run ./test/chaos -events none -power-cuts 50 -flush always
 //	go run ./test/chaos -net wires                       where network namespaces may not be made
 //
 // It owns the brokers' processes (nodes.go), the network between them, which it can cut in
@@ -17,7 +18,9 @@
 // changed, doubled or left out (ledger.go), the history of each partition, whose windows
 // porcupine checks (history.go, logmodel.go), the faults (events.go), those of which brokers
 // have a main of the tests' own (altered.go, package altered), restarts under other clients
-// (rolling.go, clients), an hour at full load (soak.go), the growth of a cluster (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
+// (rolling.go, clients), an hour at full load (soak.go), disks that are slow, full, or fail
+// (disks.go, package faultfs), and lose their power too (power.go), the growth of a cluster
+// (growth.go) and the table that it prints. It never reaches into a broker: what it knows, a
 // user can know.
 //
 // What must hold, whatever happens: an acknowledged record can be read at the offset that
@@ -25,7 +28,12 @@
 // log had done it all, one thing after the other; an offset never changes its record; offsets
 // have no holes; a record of an idempotent producer is there once, in the order of sending; no
 // client sees an error; and when a fault ends, each partition acknowledges again, with all its
-// replicas in sync, before a time. The program ends with 1 where anything did not.
+// replicas in sync, before a time. A loss of all power takes nothing with the flush policy
+// always; with replicated it takes nothing below the offsets that the brokers name; with both,
+// replicas are the same bytes again. The program ends with 1 where anything did not hold.
+//
+// Disks of faults need /dev/fuse and root. A machine without is to be told of by BROKERD_NO_FUSE,
+// or what needs them fails.
 //
 // Only Linux: whose a connection is, and which process is a plugin, is read from /proc.
 package main

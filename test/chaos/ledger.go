@@ -56,6 +56,7 @@ type ledger struct {
 	idempotent []bool   // by producer
 	history    *history // or nil
 	partitions []*track
+	retired    int // so many producers send no more (power.go)
 	broken     map[violation]int
 	told       []string
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,6 +37,7 @@ type load struct {
 	sending   sync.WaitGroup
 	stopRead  context.CancelFunc
 	reading   sync.WaitGroup
+	abandoned atomic.Bool // what is not answered will not be
 }
 
 // startLoad begins to send to the topic by an idempotent and a plain producer, and to read it.
@@ -44,6 +46,9 @@ func startLoad(addrs []string, l *ledger) (*load, error) {
 	readCtx, stopRead := context.WithCancel(context.Background())
 	ld := &load{ledger: l, stop: stop, stopRead: stopRead}
 	for producer, idempotent := range l.idempotent {
+		if producer < l.retired {
+			continue
+		}
 		opts := []kgo.Opt{
 			kgo.DefaultProduceTopic(topicName), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),
 			kgo.ProducerLinger(0), kgo.ProduceRequestTimeout(5 * time.Second), kgo.StopProducerOnDataLossDetected(),
@@ -100,6 +105,9 @@ func (ld *load) send(ctx context.Context, c *kgo.Client, producer int) {
 			r := ld.ledger.send(producer, p)
 			c.Produce(context.Background(), &kgo.Record{Partition: int32(p), Value: fmt.Appendf(nil, "%v %s", r, padding)},
 				func(got *kgo.Record, err error) {
+					if err != nil && ld.abandoned.Load() {
+						return
+					}
 					if err != nil {
 						ld.ledger.violate(clientErr, "record %v: %v", r, err)
 						return

@@ -173,6 +173,11 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 			return false, err
 		}
 	}
+	if opts.powerCuts > 0 {
+		if err := powerCuts(ctx, opts, all); err != nil {
+			return false, err
+		}
+	}
 	for n := range opts.growths {
 		if ctx.Err() != nil {
 			break

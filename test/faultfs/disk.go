@@ -3,6 +3,7 @@ package faultfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -127,13 +128,38 @@ func (d *Disk) Wipe() error {
 func (d *Disk) Names(dir string) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if n := d.find(dir); n != nil {
+		return slices.Sorted(maps.Keys(n.names))
+	}
+	return nil
+}
+
+func (d *Disk) find(path string) *node {
 	n := d.root
-	for name := range strings.FieldsFuncSeq(dir, func(r rune) bool { return r == '/' }) {
+	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' }) {
 		if n = n.names[name]; n == nil {
 			return nil
 		}
 	}
-	return slices.Sorted(maps.Keys(n.names))
+	return n
+}
+
+// Read returns what is in a file.
+func (d *Disk) Read(path string) ([]byte, error) {
+	d.mu.Lock()
+	n := d.find(path)
+	d.mu.Unlock()
+	if n == nil || n.content == nil {
+		return nil, &os.PathError{Op: "read", Path: path, Err: os.ErrNotExist}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b := make([]byte, n.content.bytes)
+	_, err := n.content.file.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b, err
 }
 
 // Export gives the files their names in a directory of the file system of the bytes, for
