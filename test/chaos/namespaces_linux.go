@@ -63,6 +63,17 @@ func outside(do func() error) error {
 
 // within does something on a thread that is in a network namespace meanwhile.
 func within(fd int, do func() error) error {
+	return elsewhere(func() error { return unix.Setns(fd, unix.CLONE_NEWNET) }, do)
+}
+
+// withinNew does it in a namespace that is made for it.
+func withinNew(do func() error) error {
+	return elsewhere(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, do)
+}
+
+// elsewhere does something on a thread that enter takes into another namespace, and takes the
+// thread back.
+func elsewhere(enter, do func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open(threadNamespace)
 	if err != nil {
@@ -70,13 +81,13 @@ func within(fd int, do func() error) error {
 		return err
 	}
 	defer own.Close()
-	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+	if err := enter(); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("enter a network namespace: %w", err)
 	}
 	done := do()
 	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		return errors.Join(done, fmt.Errorf("leave a network namespace: %w", err)) // and the thread ends with its goroutine
+		panic(fmt.Sprintf("leave a network namespace: %v", err)) // nothing on this thread would be right
 	}
 	runtime.UnlockOSThread()
 	return done
@@ -139,20 +150,6 @@ func (s *namespaces) connect(n int) error {
 	return within(int(host.Fd()), func() error {
 		return errors.Join(ip("link set lo up"), ip("addr add %s/24 dev e0", addressOf(n)), ip("link set e0 up"), ip("route add default via %s", gatewayOf(n)))
 	})
-}
-
-// withinNew does something on a thread in a namespace that is made for it.
-func withinNew(do func() error) error {
-	out := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with this goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = do()
-		}
-		out <- err
-	}()
-	return <-out
 }
 
 func wireOf(n int) string    { return fmt.Sprintf("broker%d", n) }

@@ -98,7 +98,7 @@ func (p *power) found() error {
 	}
 	for _, step := range []func() error{
 		p.awaitVoters,
-		func() error { return p.createTopic(brokers, servedMax) },
+		func() error { return p.createTopic(brokers) },
 		p.awaitInSync,
 	} {
 		if err := step(); err != nil {
