@@ -140,11 +140,13 @@ func (m *Manager) probe(ctx context.Context, d *Directory, begun time.Time) {
 }
 
 // probeWrite writes, where something has to be written by. A handle that has ended says
-// nothing of the store.
+// nothing of the store; that no log can be opened does not say that it writes.
 func (m *Manager) probeWrite(ctx context.Context, d *Directory) {
-	handle := m.anyHandle(d)
+	handle, opening := m.anyHandle(d)
 	if handle == 0 {
-		d.health.writes.Store(0)
+		if !opening {
+			d.health.writes.Store(0)
+		}
 		return
 	}
 	err := d.Store.PutBlob(ctx, handle, probeBlob, storage.Blob{Data: []byte{1}})
@@ -156,19 +158,24 @@ func (m *Manager) probeWrite(ctx context.Context, d *Directory) {
 	}
 }
 
-// anyHandle is of the first log that is open in a directory, or 0.
-func (m *Manager) anyHandle(d *Directory) storage.Handle {
+// anyHandle is of the first log that is open in a directory, or 0, and says whether one is
+// to be opened.
+func (m *Manager) anyHandle(d *Directory) (handle storage.Handle, opening bool) {
 	var first *replica
-	var handle storage.Handle
 	for _, r := range *m.replicas.Load() {
-		if r.dir != d || first != nil && byID(r, first) > 0 {
+		if r.dir != d {
 			continue
 		}
-		if v := r.view.Load(); v.handle != 0 && (v.Status == partition.StatusServing || v.Status == partition.StatusFollowing) {
+		v := r.view.Load()
+		serves := v.Status == partition.StatusServing || v.Status == partition.StatusFollowing
+		switch {
+		case v.Status == partition.StatusOpening || v.Status == partition.StatusReopened || serves && v.handle == 0:
+			opening = true
+		case serves && (first == nil || byID(r, first) < 0):
 			first, handle = r, v.handle
 		}
 	}
-	return handle
+	return handle, opening
 }
 
 // ailing tells machines whether their store serves.

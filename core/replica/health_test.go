@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type sickStore struct {
 	*restartable
 	hangs  atomic.Bool // nothing is answered
 	broken atomic.Bool // nothing is written
+	shuts  atomic.Bool // as broken, and what has failed does not open again
 	well   chan struct{}
 }
 
@@ -38,6 +40,8 @@ func (s *sickStore) wait(ctx context.Context) error {
 
 func (s *sickStore) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
 	switch {
+	case s.shuts.Load():
+		done(storage.AppendResult{}, storage.Errorf(storage.ErrGone, "read-only file system"))
 	case s.broken.Load():
 		done(storage.AppendResult{}, errBroken)
 	case s.hangs.Load():
@@ -51,6 +55,17 @@ func (s *sickStore) Append(ctx context.Context, req storage.AppendRequest, done 
 	default:
 		s.restartable.Append(ctx, req, done)
 	}
+}
+
+func (s *sickStore) Open(ctx context.Context, specs []storage.OpenSpec) []storage.OpenResult {
+	if !s.shuts.Load() {
+		return s.restartable.Open(ctx, specs)
+	}
+	out := make([]storage.OpenResult, len(specs))
+	for i := range out {
+		out[i].Err = storage.Errorf(storage.ErrGone, "read-only file system")
+	}
+	return out
 }
 
 func (s *sickStore) PutBlob(ctx context.Context, h storage.Handle, name string, b storage.Blob) error {
@@ -74,6 +89,7 @@ func TestAStoreThatDoesNotServeIsOffline(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		used bool
+		logs int // 0: two
 		ails func(s *sickStore)
 		ends func(t *testing.T, f *fixture, s *sickStore)
 	}{
@@ -87,6 +103,9 @@ func TestAStoreThatDoesNotServeIsOffline(t *testing.T) {
 			name: "does not write", used: true, ails: func(s *sickStore) { s.broken.Store(true) },
 			ends: func(_ *testing.T, _ *fixture, s *sickStore) { s.broken.Store(false) },
 		}, {
+			name: "does not write, and no log opens", used: true, logs: 1, ails: func(s *sickStore) { s.shuts.Store(true) },
+			ends: func(_ *testing.T, _ *fixture, s *sickStore) { s.shuts.Store(false) },
+		}, {
 			name: "dead", used: true, ails: func(s *sickStore) { s.kill() },
 			ends: func(t *testing.T, f *fixture, s *sickStore) { s.start(t); f.Restarted("main") },
 		}, {
@@ -98,7 +117,7 @@ func TestAStoreThatDoesNotServeIsOffline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &sickStore{restartable: newRestartable(t, memstore.Options{}), well: make(chan struct{})}
 				cfg := testConfig()
-				f := start(t, store.restartable, newCluster(t, topicRecords(testTopic, "orders", 2)...), cfg, func(d *Deps) {
+				f := start(t, store.restartable, newCluster(t, topicRecords(testTopic, "orders", cmp.Or(c.logs, 2))...), cfg, func(d *Deps) {
 					d.Directories[0].Store = store
 				})
 				f.mustProduce(part(0), "x")
