@@ -185,7 +185,7 @@ func TestFR24NoOffsetHasTwoValues(t *testing.T) {
 		}
 	}
 	if lost < rounds {
-		t.Fatalf("records were lost in %d of %d rounds: this is another story", lost, most)
+		t.Errorf("records were lost in %d of %d rounds: this is another story", lost, most)
 	}
 	first, again := read.upTo(t, end), readAlong(t, c, 0).upTo(t, end)
 	for i := range end {

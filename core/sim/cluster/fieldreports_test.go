@@ -27,8 +27,8 @@ const (
 // same offset, and the first leads again before the two have met. The second one's record is
 // of an epoch that the first knows nothing of. (KAFKA-6361, KIP-279)
 func TestFR19LogsAgreeAfterTwoFastChangesOfLeader(t *testing.T) {
-	s := newStory(t, 1, 4, 5)
-	a, b := s.node(4), s.node(5)
+	s := newStory(t, 1, 2)
+	a, b := s.replicas[0], s.replicas[1]
 	s.taken(s.produce(a, model.AcksAll, valueB))
 	s.cutApart(a, b)
 	x := s.produce(a, model.AcksLeader, valueX)
@@ -53,7 +53,7 @@ func TestFR20RestartBeforeTheHighWatermarkIsKnown(t *testing.T) {
 	// acknowledged brings a record to both, of which the follower does not know that it is
 	// committed.
 	acknowledged := func(s *story) (leader, follower *node) {
-		leader, follower = s.node(4), s.node(5)
+		leader, follower = s.replicas[0], s.replicas[1]
 		x := s.produce(leader, model.AcksAll, valueX)
 		s.until("a copy", func() bool { return s.log(follower).LEO == 1 })
 		s.wrong(leader, follower, memnet.Faults{Cut: true})
@@ -64,7 +64,7 @@ func TestFR20RestartBeforeTheHighWatermarkIsKnown(t *testing.T) {
 		return leader, follower
 	}
 	t.Run("the follower is out of the ISR", func(t *testing.T) {
-		s := newStory(t, 1, 4, 5)
+		s := newStory(t, 1, 2)
 		leader, follower := acknowledged(s)
 		s.killed(follower)
 		s.mended(leader, follower)
@@ -76,7 +76,7 @@ func TestFR20RestartBeforeTheHighWatermarkIsKnown(t *testing.T) {
 		s.settled(valueX)
 	})
 	t.Run("the follower leads", func(t *testing.T) {
-		s := newStory(t, 1, 4, 5)
+		s := newStory(t, 1, 2)
 		leader, follower := acknowledged(s)
 		s.killed(leader)
 		s.until("another leader", func() bool { return s.now().Leader == follower.id })
@@ -98,15 +98,15 @@ func TestFR20RestartBeforeTheHighWatermarkIsKnown(t *testing.T) {
 // It comes back at once. What was asked for is of its earlier life, and refused: it is not in
 // sync, and does not lead when the leader dies. (KAFKA-14140, KIP-841, KIP-903)
 func TestFR25AnEarlierLifeIsNotInSync(t *testing.T) {
-	s := newStory(t, 1, 4, 5)
-	controls, leader, follower := s.node(1), s.node(4), s.node(5)
+	s := newStory(t, 1, 2)
+	leader, follower := s.replicas[0], s.replicas[1]
 	s.taken(s.produce(leader, model.AcksAll, valueX))
 	s.killed(follower)
 	s.until("an ISR of one", func() bool { return len(s.now().ISR) == 1 })
 	asked, answers := s.asks(leader)
 	s.restarted(follower)
 	s.until("a question for an ISR of two", func() bool { return len(*asked) > 0 })
-	s.wrong(leader, controls, memnet.Faults{Hold: true})
+	s.wrong(leader, s.controls, memnet.Faults{Hold: true})
 	earlier, _ := s.check.Newest().Broker(follower.id)
 	s.losesPower(follower, 1)
 	s.command(controller.FenceBroker{ID: follower.id, Epoch: earlier.Epoch})
@@ -116,11 +116,11 @@ func TestFR25AnEarlierLifeIsNotInSync(t *testing.T) {
 		return b.Incarnation == follower.incarnation && !b.Fenced
 	})
 	of := (*asked)[0].ISR[1].Epoch
-	if p := s.now(); len(*answers) > 0 || p.Leader != leader.id || len(p.ISR) != 1 || of != earlier.Epoch || !controls.quorum.Leading() {
-		t.Fatalf("asked for %v, %d answers, leader %d, ISR %v, the first node leads the quorum %v: this is another story",
-			*asked, len(*answers), p.Leader, p.ISR, controls.quorum.Leading())
+	if p := s.now(); len(*answers) > 0 || p.Leader != leader.id || len(p.ISR) != 1 || of != earlier.Epoch || !s.controls.quorum.Leading() {
+		t.Fatalf("asked for %v, %d answers, leader %d, ISR %v, the controller is the same %v: this is another story",
+			*asked, len(*answers), p.Leader, p.ISR, s.controls.quorum.Leading())
 	}
-	s.mended(leader, controls)
+	s.mended(leader, s.controls)
 	s.until("an answer", func() bool { return len(*answers) > 0 })
 	if err := (*answers)[0].Err; !errors.Is(err, model.ErrIneligibleReplica) || len(s.now().ISR) != 1 {
 		t.Errorf("the answer is %v and the ISR %v, want %v", err, s.now().ISR, model.ErrIneligibleReplica)
@@ -135,8 +135,8 @@ func TestFR25AnEarlierLifeIsNotInSync(t *testing.T) {
 // record that was acknowledged by all, and one that was not. It is back first, and is not elected.
 // One that left the ISR later than the minimum allows, and has lost nothing, leads. (KIP-966)
 func TestFR26LastReplicaLosesPower(t *testing.T) {
-	s := newStory(t, 2, 5, 4, 3)
-	last, next, first := s.node(5), s.node(4), s.node(3)
+	s := newStory(t, 2, 3)
+	last, next, first := s.replicas[0], s.replicas[1], s.replicas[2]
 	s.taken(s.produce(last, model.AcksAll, valueX))
 	s.killed(first)
 	s.until("an ISR of two", func() bool { return len(s.now().ISR) == 2 })
@@ -164,10 +164,10 @@ func TestFR26LastReplicaLosesPower(t *testing.T) {
 // it. It copies its leader's log all the while. It is out of the ISR, and stays so.
 // (KAFKA-14140, KIP-841)
 func TestFR25OneThatShutsDownIsNotInSync(t *testing.T) {
-	s := newStory(t, 1, 4, 5)
-	controls, other, leader, follower := s.node(1), s.node(2), s.node(4), s.node(5)
+	s := newStory(t, 1, 2)
+	leader, follower := s.replicas[0], s.replicas[1]
 	s.taken(s.produce(leader, model.AcksAll, valueX))
-	s.wrong(other, controls, memnet.Faults{Hold: true})
+	s.wrong(s.other, s.controls, memnet.Faults{Hold: true})
 	follower.member.put(&lifecycle.Leave{})
 	s.until("an ISR of one", func() bool { return len(s.now().ISR) == 1 })
 	s.taken(s.produce(leader, model.AcksAll, valueY))
@@ -176,7 +176,7 @@ func TestFR25OneThatShutsDownIsNotInSync(t *testing.T) {
 	if b, _ := s.check.Newest().Broker(follower.id); b.Fenced || !b.ShuttingDown || !follower.up() {
 		t.Fatalf("fenced %v, shutting down %v, up %v: this is another story", b.Fenced, b.ShuttingDown, follower.up())
 	}
-	s.mended(other, controls)
+	s.mended(s.other, s.controls)
 	s.until("the end of the follower", func() bool { return !follower.up() })
 	s.restarted(follower)
 	s.settled(valueX, valueY)

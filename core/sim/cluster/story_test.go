@@ -20,9 +20,12 @@ import (
 )
 
 const (
-	// storyNodes are as many that three vote, and the replicas of the story's one partition can
+	// storyNodes are as many that three vote, and two replicas of the story's one partition can
 	// be on others: what happens to those stops no controller.
 	storyNodes = 5
+	// storySeed draws how long what takes. A story that says that it was another one, after what
+	// brokers do has changed, may need another seed.
+	storySeed = 1
 	// storyPatience is how long, in the time of the simulation, something may take to come.
 	storyPatience = time.Minute
 )
@@ -31,16 +34,17 @@ const (
 // says: an interleaving that has to be met exactly, and once.
 type story struct {
 	*cluster
-	t *testing.T
-	p model.Partition
+	t        *testing.T
+	p        model.Partition
+	controls *node   // whose controller is active
+	replicas []*node // of the partition, the leader first; the first two do not vote
+	other    *node   // one that is none of these
 }
 
-// newStory forms a cluster, with a topic of one partition on the nodes given, the first of
-// which leads.
-func newStory(t *testing.T, minISR int, replicas ...model.NodeID) *story {
+// newStory forms a cluster, with a topic of one partition and so many replicas.
+func newStory(t *testing.T, minISR, replicas int) *story {
 	t.Helper()
-	const seed = 1
-	cryptotest.SetGlobalRandom(t, seed)
+	cryptotest.SetGlobalRandom(t, storySeed)
 	opts := Options{
 		Nodes: storyNodes, NodesMax: storyNodes, Partitions: 1, Flush: partition.FlushReplicated, Shards: 1, InFlight: 8, SnapshotAfter: 30,
 		SegmentBytes: 4096, SnapshotEntries: 60, LagMax: time.Hour, RebalanceEvery: time.Hour, Usual: time.Millisecond, FaultOneIn: 1,
@@ -48,12 +52,12 @@ func newStory(t *testing.T, minISR int, replicas ...model.NodeID) *story {
 	if testing.Verbose() {
 		opts.Log = func(line string) { t.Log(line) }
 	}
-	w := world.New(seed, opts.Log)
+	w := world.New(storySeed, opts.Log)
 	s := &story{t: t, cluster: &cluster{
-		w: w, opts: opts, report: &Report{Seed: seed}, byPlace: make(map[memnet.Node]*node), highest: make(map[model.Partition]int64),
+		w: w, opts: opts, report: &Report{Seed: storySeed}, byPlace: make(map[memnet.Node]*node), highest: make(map[model.Partition]int64),
 	}}
 	s.check = check.New(func(v string) { t.Errorf("violated: %s", v) })
-	s.net = memnet.New(memnet.Options{Seed: seed})
+	s.net = memnet.New(memnet.Options{Seed: storySeed})
 	s.network = &network{c: s.cluster}
 	for range opts.Nodes {
 		n, err := s.addNode()
@@ -71,15 +75,47 @@ func newStory(t *testing.T, minISR int, replicas ...model.NodeID) *story {
 		s.restarted(n)
 	}
 	s.until("a cluster of all nodes", func() bool { return s.unserved() == "" })
+	s.cast(replicas)
+	assignment := make([]model.NodeID, replicas)
+	for i, n := range s.replicas {
+		assignment[i] = n.id
+	}
 	least := fmt.Sprint(minISR)
 	s.makeTopic(model.NewTopic{
-		Name: topicName, Partitions: -1, ReplicationFactor: -1, Assignment: map[int32][]model.NodeID{0: replicas},
+		Name: topicName, Partitions: -1, ReplicationFactor: -1, Assignment: map[int32][]model.NodeID{0: assignment},
 		Configs: map[string]*string{"min.insync.replicas": &least},
 	}, func(id model.TopicID) { s.topic = id })
 	s.until("the topic", func() bool { return s.topic != model.TopicID{} && s.unserved() == "" })
 	s.p = model.Partition{Topic: s.topic}
 	s.watch()
 	return s
+}
+
+// cast decides which node is what.
+func (s *story) cast(replicas int) {
+	s.t.Helper()
+	var voters, others []*node
+	for _, n := range s.nodes {
+		if n.quorum.Leading() {
+			s.controls = n
+		}
+	}
+	status, err := s.controls.quorum.Status()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, n := range s.nodes {
+		votes := slices.ContainsFunc(status.Voters, func(v model.QuorumVoter) bool { return v.ID == n.id })
+		switch {
+		case n == s.controls:
+		case votes:
+			voters = append(voters, n)
+		default:
+			others = append(others, n)
+		}
+	}
+	all := append(others, voters...)
+	s.replicas, s.other = all[:replicas], all[len(all)-1]
 }
 
 // until runs to the first event after which something is so.
@@ -240,7 +276,7 @@ func (s *story) restarted(n *node) {
 func (s *story) command(op controller.Op) controller.Answer {
 	s.t.Helper()
 	var answer *controller.Answer
-	s.node(1).command(op, func(a controller.Answer) { answer = &a })
+	s.controls.command(op, func(a controller.Answer) { answer = &a })
 	s.until("an answer of the controller", func() bool { return answer != nil })
 	for _, err := range append(answer.Errs, answer.Err) {
 		if err != nil {
