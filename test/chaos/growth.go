@@ -75,7 +75,7 @@ func growth(opts options, number int, all *table) error {
 			break
 		}
 	}
-	ld.finish(servedMax)
+	ld.finish()
 	c.readBackFromEach()
 	l.history.finish()
 	all.count(l)

@@ -119,10 +119,10 @@ func (ld *load) send(ctx context.Context, c *kgo.Client, producer int) {
 }
 
 // finish ends the sending, waits until all is answered, and ends the reading.
-func (ld *load) finish(timeout time.Duration) {
+func (ld *load) finish() {
 	ld.stop()
 	ld.sending.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), servedMax)
 	defer cancel()
 	for producer, c := range ld.producers {
 		if err := c.Flush(ctx); err != nil {

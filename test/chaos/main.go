@@ -246,7 +246,7 @@ func faults(ctx context.Context, opts options, altered bool, all *table) error {
 		}
 		all.add(e.name, r.one(i+1, e, (i+1)%opts.hurry == 0))
 	}
-	ld.finish(servedMax)
+	ld.finish()
 	c.readBackFromEach()
 	l.history.finish()
 	all.restarted = append(all.restarted, r.restarted...)

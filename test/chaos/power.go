@@ -72,7 +72,7 @@ func powerCuts(ctx context.Context, opts options, all *table) error {
 			break // what does not serve tells nothing more
 		}
 	}
-	p.load.finish(servedMax)
+	p.load.finish()
 	c.readBackFromEach()
 	say(opts.out, "power cuts with %s: the disks dropped %d names, and of %d files what was not synced, %d bytes of it appended; %d cuts took %d acknowledged records, and named them\n",
 		p.flush, p.dropped.Names, p.dropped.Files, p.dropped.Bytes, p.lossy, p.forgotten)
@@ -255,7 +255,7 @@ func (p *power) named(before state, outputs map[int]int64) (what string, err err
 
 // judge ends the load, compares, and begins it again.
 func (p *power) judge() error {
-	p.load.finish(servedMax)
+	p.load.finish()
 	if err := p.awaitInSync(); err != nil {
 		return err
 	}

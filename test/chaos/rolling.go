@@ -26,6 +26,8 @@ const (
 	endMax = 4 * time.Minute
 	// firstMax is how long one may take to begin.
 	firstMax = time.Minute
+	// warmFor is for how long one must not be silent before it counts as at work.
+	warmFor = time.Second
 )
 
 // foreign is a client in a process of its own (clients/load.py says what it prints).
@@ -207,7 +209,7 @@ func rollings(ctx context.Context, opts options, all *table) error {
 		}
 		err = r.roll(n+1, clients, all)
 	}
-	ld.finish(servedMax)
+	ld.finish()
 	for _, f := range clients {
 		f.finish(l)
 	}
@@ -263,10 +265,13 @@ func (r *run) warm(clients []*foreign) error {
 	}
 	for _, f := range clients {
 		err := eventually(firstMax, func() error {
+			if _, _, err := f.ask(); err != nil {
+				return err
+			}
+			wait(warmFor)
 			acks, reads, err := f.ask()
-			if err == nil && (acks > time.Second || reads > time.Second) {
-				wait(time.Second)
-				err = fmt.Errorf("%s does nothing for %s and %s", f.name, acks, reads)
+			if err == nil && max(acks, reads) >= warmFor {
+				err = fmt.Errorf("%s acknowledged nothing for %s, and read nothing for %s", f.name, acks, reads)
 			}
 			return err
 		})
