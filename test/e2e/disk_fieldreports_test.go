@@ -31,6 +31,89 @@ func sized(n int) []*kgo.Record {
 	return rs
 }
 
+// FR-32: a broker's whole disk becomes read-only, while it leads partitions and votes.
+// Others lead all of them within the time that a broker may be silent, and take records.
+func TestFR32ReadOnlyDisk(t *testing.T) {
+	const brokers, topic, sick = 3, "orders", 1
+	dir := t.TempDir()
+	fail := breakableDisk(t, brokerDir(dir, sick))
+	b := startBrokersOn(t, dir, brokers)
+	b.placeTopic(topic, nil, []int32{1, 2, 3}, []int32{1, 3, 2}, []int32{2, 1, 3})
+	for p := range int32(3) {
+		b.await(topic, p, inSync(brokers))
+	}
+	producer := newClient(t, b.addr(), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.DisableIdempotentWrite(), kgo.RecordDeliveryTimeout(startTimeout))
+	send := func(round int) {
+		t.Helper()
+		for p := range int32(3) {
+			r := &kgo.Record{Partition: p, Value: fmt.Append(nil, round)}
+			if err := producer.ProduceSync(testContext(t, startTimeout), r).FirstErr(); err != nil {
+				t.Fatalf("round %d, partition %d: %v\n%s", round, p, err, b.tail())
+			}
+		}
+	}
+	send(0)
+	fail()
+	began := time.Now()
+	send(1)
+	for p := range int32(3) {
+		b.await(topic, p, ledBy(2, 3))
+	}
+	t.Logf("others lead after %s", time.Since(began).Round(time.Millisecond))
+	send(2)
+	c := newClient(t, b.addr(), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	got := map[string]int{}
+	for _, r := range poll(t, c, 9) {
+		got[fmt.Sprint(r.Partition, r.Offset, " ", string(r.Value))]++
+	}
+	for p := range 3 {
+		for round := range 3 {
+			if got[fmt.Sprint(p, round, " ", round)] != 1 {
+				t.Errorf("partition %d, round %d: %v", p, round, got)
+			}
+		}
+	}
+}
+
+// FR-33: the store of a broker fails where it reaches no controller: both others, of which
+// one would be, are dead. Nobody is told, and so the broker ends by itself; what was
+// acknowledged is with the others when they are back.
+func TestFR33FailedDiskAndNoController(t *testing.T) {
+	const brokers, topic, sick, n = 3, "orders", 1, 100
+	if !full() {
+		t.Skip("a broker waits for half a minute before it ends; core/lifecycle tests the same")
+	}
+	dir := t.TempDir()
+	fail := breakableDisk(t, filepath.Join(brokerDir(dir, sick), "main"))
+	b := startBrokersOn(t, dir, brokers)
+	b.placeTopic(topic, nil, []int32{1, 2, 3})
+	b.partition0(topic, brokers)
+	franzProduce(t, b.addr(), topic, "none", numbered(n))
+	b.dev("kill", 2)
+	b.dev("kill", 3)
+	fail()
+	if err := b.produceOnce(b.addrOf(sick), topic, 0); err == nil {
+		t.Errorf("a broker that has lost its disk and all others acknowledges a record")
+	}
+	err := eventually(testContext(t, 2*time.Minute), func() error {
+		if m := b.members()[sick-1]; m.State != "ended" {
+			return fmt.Errorf("it is %s", m.State)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.tail())
+	}
+	if out := b.output(); !strings.Contains(out, "the controller has not heard of it") {
+		t.Errorf("it does not say why it has ended\n%s", b.tail())
+	}
+	b.dev("restart", 2)
+	b.dev("restart", 3)
+	b.await(topic, 0, ledBy(2, 3))
+	check(t, franzConsume(t, b.addr(), topic, n), numbered(n))
+}
+
 // FR-39: replicas are changed again and again while one that is to leave lags, and comes
 // back, in and out of sync. No broker ever says that one is in sync that is no replica.
 func TestFR39InSyncAreReplicas(t *testing.T) {
