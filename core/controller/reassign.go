@@ -63,9 +63,11 @@ func (e *edit) reassign(target []model.NodeID) error {
 	p.Adding = without(target, in(before))
 	p.Removing = without(before, in(target))
 	e.assign(append(slices.Clone(target), p.Removing...))
-	// Whoever was only being added may be the one that leads.
+	// Whoever was only being added may be the one that leads, or that did. Those that may have
+	// lost something take nobody's place that has everything.
+	had := len(e.was.ISR)+len(e.was.ELR) > 0
 	dropped := without(e.was.LastKnownELR, in(p.Replicas))
-	if len(e.complete()) == 0 && (len(e.known()) == 0 || len(dropped) > 0) {
+	if len(e.complete()) == 0 && (had || len(e.known()) == 0 || len(dropped) > 0) {
 		return fmt.Errorf("none of the replicas %v has everything; it would take an unclean election: %w", p.Replicas, model.ErrInvalidAssignment)
 	}
 	return nil
