@@ -57,6 +57,9 @@ func TestAFollowerServesConsumers(t *testing.T) {
 	if got := follower.nearby(4, 0, atFollower); !errors.Is(got.Err, model.ErrOffsetNotAvailable) {
 		t.Errorf("of what it has not got it said %v", got.Err)
 	}
+	if got := f.brokers[1].nearby(3, 0, elsewhere); got.Err != nil || got.Elsewhere {
+		t.Errorf("from beyond what all have the leader sent it elsewhere: %+v", got)
+	}
 	f.stores[3].letGo()
 	if a := <-acked; a.Err != nil {
 		t.Fatal(a.Err)

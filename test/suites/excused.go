@@ -8,12 +8,11 @@ import (
 )
 
 // capabilities are what a test may wait for: the words that an excuse begins with.
-// Groups, produce, fetch and the administration of brokers are not among them. A test that
-// wants one broker has it in another suite.
+// Groups, produce, fetch and the administration of brokers are not among them.
 func capabilities() []string {
 	return []string{
 		"SASL", "ACLs", "transactions", "KIP-848", "share groups",
-		"quotas", "compaction", "features", "one broker",
+		"quotas", "compaction", "features",
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,6 +34,7 @@ type goSuite struct {
 	packages        []string // as go list takes them
 	tags            string   // of the build
 	tests           string   // a regular expression of the tests that run; empty: all
+	without         []string // tests that another suite runs
 	split           []string // tests whose subtests are counted one by one
 	stall           time.Duration
 	// readdress writes the brokers' addresses into a copy of the sources, where they
@@ -164,11 +166,11 @@ func (r packageRun) all(ctx context.Context) (results, error) {
 	}
 	st := &standing{known: results{}, split: r.split}
 	wanted, excused := r.divide(names)
-	processes, err := r.each(ctx, st, wanted, excused, r.stall)
+	processes, err := r.each(ctx, st, wanted, slices.Concat(excused, r.without), r.stall)
 	if err != nil {
 		return nil, err
 	}
-	more, err := r.each(ctx, st, excused, nil, min(r.stall, excusedStall))
+	more, err := r.each(ctx, st, excused, r.without, min(r.stall, excusedStall))
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +224,7 @@ func (r packageRun) names(ctx context.Context) ([]string, error) {
 	isTest := regexp.MustCompile(`^(Test|Example|Fuzz)\S*$`)
 	var names []string
 	for line := range strings.Lines(string(out)) {
-		if name := strings.TrimSpace(line); isTest.MatchString(name) {
+		if name := strings.TrimSpace(line); isTest.MatchString(name) && !slices.Contains(r.without, name) {
 			names = append(names, name)
 		}
 	}

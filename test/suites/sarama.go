@@ -50,7 +50,7 @@ func (x sarama) run(ctx context.Context, s *session) (_ results, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer docker.Close()
+	defer func() { _ = docker.Close() }() // no call is under way
 	x.prepare = func(string, *session) ([]string, string, error) {
 		return []string{
 			"KAFKA_VERSION=" + kafkaVersion, "TOXIPROXY_ADDR=" + relays.api,

@@ -95,19 +95,24 @@ func kafkaGoSettings() []string {
 	return []string{"message.max.bytes=200000000", "socket.request.max.bytes=250000000", "memory=2GiB"}
 }
 
-// kafkaGoAlone is the tests of kafka-go that take the broker that they dial for the only
-// one.
+// ofOneBroker are the tests of kafka-go that take the broker that they dial for the only
+// one, leader of all and coordinator of every group.
+func ofOneBroker() []string {
+	return []string{"TestConn", "TestDialer", "TestDialerResolver", "TestDialerTLS"}
+}
+
+// kafkaGoAlone is those tests.
 func kafkaGoAlone() goSuite {
 	g := kafkaGo()
-	g.packages, g.tests = []string{"."}, "^(TestConn|TestDialer|TestDialerResolver|TestDialerTLS)$"
+	g.packages, g.tests, g.without = []string{"."}, "^("+strings.Join(ofOneBroker(), "|")+")$", nil
 	return g
 }
 
-// kafkaGo is all tests of segmentio/kafka-go. It has its broker's address written in.
+// kafkaGo is all other tests of segmentio/kafka-go. It has its broker's address written in.
 func kafkaGo() goSuite {
 	return goSuite{
 		module: "github.com/segmentio/kafka-go", version: "v0.4.51", packages: []string{"./..."},
-		split: []string{"TestReaderConsumerGroup", "TestReader", "TestConn"},
+		split: []string{"TestReaderConsumerGroup", "TestReader", "TestConn"}, without: ofOneBroker(),
 		stall: 2 * time.Minute, readdress: readdressKafkaGo,
 		prepare: func(string, *session) ([]string, string, error) {
 			// Its authors leave out golang.org/x/net's tests of connections since Kafka 4.0.
