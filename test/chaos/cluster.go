@@ -145,7 +145,6 @@ func ask[T kmsg.Response](c *cluster, n int, req kmsg.Request) (T, error) {
 type state struct {
 	clusterID string
 	leaders   []int
-	epochs    []int32 // the leaders'
 	isr       [][]int32
 	replicas  [][]int32
 	brokers   int
@@ -172,9 +171,7 @@ func (c *cluster) state(n int) (state, error) {
 	}
 	count := len(resp.Topics[0].Partitions)
 	s.leaders, s.isr, s.replicas = make([]int, count), make([][]int32, count), make([][]int32, count)
-	s.epochs = make([]int32, count)
 	for _, p := range resp.Topics[0].Partitions {
-		s.epochs[p.Partition] = p.LeaderEpoch
 		s.leaders[p.Partition], s.isr[p.Partition], s.replicas[p.Partition] = int(p.Leader), p.ISR, p.Replicas
 	}
 	return s, nil

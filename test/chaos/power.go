@@ -121,10 +121,6 @@ func (p *power) boot() error {
 func (p *power) cut() (what string, err error) {
 	wait(p.between(p.longest/10, p.longest))
 	outputs := p.outputSizes()
-	before, err := p.state(0)
-	if err != nil {
-		return "", err
-	}
 	if err := p.takePower(); err != nil {
 		return "", err
 	}
@@ -140,7 +136,7 @@ func (p *power) cut() (what string, err error) {
 		return "", err
 	}
 	if p.flush == flushReplicated {
-		if what, err = p.named(before, outputs); err != nil {
+		if what, err = p.named(outputs); err != nil {
 			return what, err
 		}
 		p.ledger.renew()
@@ -206,46 +202,39 @@ func (p *power) outputSizes() map[int]int64 {
 // lossNamed is what a controller says of a partition whose last records may be gone.
 var lossNamed = regexp.MustCompile(`msg="all replicas that were in sync may have lost records[^"]*log end (\d+)\)" .*topic=` + topicName + ` partitions=\[(\d+)\]`)
 
-// named waits until each partition has another leader than before, since all that were in sync
-// may have lost something, and takes from the ledger what the brokers have said
-// since to be lost. What is missing of the rest is for the ledger to find.
-func (p *power) named(before state, outputs map[int]int64) (what string, err error) {
+// named waits until the brokers have said of each partition, all of whose replicas may have lost
+// something, from which offset on, and takes that from the ledger. What is missing of the rest
+// is for the ledger to find.
+func (p *power) named(outputs map[int]int64) (what string, err error) {
+	var from map[int]int64
 	err = eventually(servedMax, func() error {
-		s, err := p.state(0)
-		if err != nil {
-			return err
-		}
-		for i, leader := range s.leaders {
-			if leader < 1 || s.epochs[i] <= before.epochs[i] {
-				return fmt.Errorf("partition %d has leader %d of epoch %d, and had one of %d", i, leader, s.epochs[i], before.epochs[i])
+		from = map[int]int64{}
+		for _, b := range p.nodes {
+			out, err := os.ReadFile(b.output)
+			if err != nil {
+				return err
 			}
+			for _, m := range lossNamed.FindAllSubmatch(out[min(int64(len(out)), outputs[b.n]):], -1) {
+				end, _ := strconv.ParseInt(string(m[1]), 10, 64)
+				partition, _ := strconv.Atoi(string(m[2]))
+				if at, ok := from[partition]; !ok || end < at {
+					from[partition] = end
+				}
+			}
+		}
+		if len(from) < partitions {
+			return fmt.Errorf("of %d partitions, the brokers have named what is lost of %d", partitions, len(from))
 		}
 		return nil
 	})
 	if err != nil {
 		return "", err
 	}
-	from := map[int]int64{}
-	for _, b := range p.nodes {
-		out, err := os.ReadFile(b.output)
-		if err != nil {
-			return "", err
-		}
-		for _, m := range lossNamed.FindAllSubmatch(out[min(int64(len(out)), outputs[b.n]):], -1) {
-			end, _ := strconv.ParseInt(string(m[1]), 10, 64)
-			partition, _ := strconv.Atoi(string(m[2]))
-			if at, ok := from[partition]; !ok || end < at {
-				from[partition] = end
-			}
-		}
-	}
 	lost := 0
 	for partition := range partitions {
-		if at, ok := from[partition]; ok {
-			n := p.ledger.forget(partition, at)
-			lost += n
-			what += fmt.Sprintf("partition %d from %d on (%d acknowledged), ", partition, at, n)
-		}
+		n := p.ledger.forget(partition, from[partition])
+		lost += n
+		what += fmt.Sprintf("partition %d from %d on (%d acknowledged), ", partition, from[partition], n)
 	}
 	if p.forgotten += lost; lost > 0 {
 		p.lossy++
