@@ -108,8 +108,15 @@ func TestFR33FailedDiskAndNoController(t *testing.T) {
 	if out := b.output(); !strings.Contains(out, "the controller has not heard of it") {
 		t.Errorf("it does not say why it has ended\n%s", b.tail())
 	}
-	b.dev("restart", 2)
+	restarted := make(chan error, 1)
+	go func() { // neither is ready without the other
+		_, err := b.command("dev", "restart", "2", "--data", b.dir)
+		restarted <- err
+	}()
 	b.dev("restart", 3)
+	if err := <-restarted; err != nil {
+		t.Fatalf("%v\n%s", err, b.tail())
+	}
 	b.await(topic, 0, ledBy(2, 3))
 	check(t, franzConsume(t, b.addr(), topic, n), numbered(n))
 }
