@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -292,4 +293,38 @@ func TestFR30OnlyReplicaIsToldToEnd(t *testing.T) {
 	}
 	b.await(alone, 0, ledBy(1))
 	check(t, franzConsume(t, b.addr(), alone, len(rs)), rs)
+}
+
+// FR-31: the disk of a leader's store fails, and its process lives. Others lead, with all
+// that was acknowledged; the leader does not make itself the only one in sync.
+// (KAFKA-7837)
+func TestFR31LeaderWithAFailedDisk(t *testing.T) {
+	const topic = "failing"
+	dir := t.TempDir()
+	fail := breakableDisk(t, filepath.Join(brokerDir(dir, 1), "main"))
+	b := startBrokersOn(t, dir, 3)
+	b.placeTopic(topic, acknowledgedByTwo, []int32{1, 2, 3})
+	b.partition0(topic, 3)
+	l := newLedger()
+	stop := franzLoad(t, b.addr(), topic, l)
+	ctx := testContext(t, time.Minute)
+	waitAcked(ctx, t, b, l, 500)
+	b.lead(topic, 1)
+	fail()
+	b.await(topic, 0, func(p kmsg.MetadataResponseTopicPartition) error {
+		if p.Leader == 1 && len(p.ISR) == 1 {
+			t.Errorf("the leader with the failed disk is alone in sync")
+		}
+		return ledBy(2, 3)(p)
+	})
+	waitAcked(ctx, t, b, l, l.inFlight()+1)
+	is := b.await(topic, 0, inSync(2))
+	if slices.Contains(is.ISR, 1) {
+		t.Errorf("in sync are %v, and the disk of broker 1 has failed", is.ISR)
+	}
+	if m := b.members()[0]; m.State != "running" || m.Starts != 1 {
+		t.Errorf("broker 1 is %s after %d starts: %s", m.State, m.Starts, m.Error)
+	}
+	stop()
+	verify(t, b, topic, l)
 }
