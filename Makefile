@@ -37,12 +37,14 @@ e2e:
 	go test -count=1 -timeout 20m -v ./test/e2e/
 	go test -count=1 -timeout 10m -v ./test/chaos
 
-# Fifty faults of each kind on three brokers under load, ten that grow from one,
-# and a hundred losses of all power; two hours.
+# Fifty faults of each kind on three brokers under load, ten that grow from one, a hundred
+# losses of all power, ten rounds of restarts under three clients, and an hour at full load;
+# four hours.
 chaos:
 	go run ./test/chaos -count 50 -growths 10
 	go run ./test/chaos -events none -power-cuts 50 -flush always
 	go run ./test/chaos -events none -power-cuts 50 -flush replicated
+	go run ./test/chaos -rolling 10 -soak 1h
 
 # Every client, every tool and Kafka Streams, each in its cases; a table at the end.
 clients:

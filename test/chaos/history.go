@@ -24,7 +24,7 @@ const (
 	settled    = electionSeen + 10*time.Second
 	checkEvery = time.Second
 	endEvery   = 50 * time.Millisecond
-	// undecidedShown bounds the operations that are told of a window that is wrong.
+	// windowShown bounds the operations that are told of a window that is wrong.
 	windowShown = 12
 )
 
