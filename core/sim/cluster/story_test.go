@@ -114,7 +114,7 @@ func (s *story) cast(replicas int) {
 			others = append(others, n)
 		}
 	}
-	all := append(others, voters...)
+	all := slices.Concat(others, voters)
 	s.replicas, s.other = all[:replicas], all[len(all)-1]
 }
 
