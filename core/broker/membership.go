@@ -49,6 +49,10 @@ type membership struct {
 	ends  func([]model.Partition) []model.LogEnd
 	// offline is which directories do not serve. Nil: they all do.
 	offline func() []model.DirectoryID
+	// leased is told until when nobody else leads what this broker leads, lease after a
+	// heartbeat was sent. May be nil.
+	leased func(until time.Time)
+	lease  time.Duration
 
 	serving chan struct{} // closed when the broker is unfenced for the first time
 	over    chan struct{} // closed when the machine has ended
@@ -66,6 +70,7 @@ type membership struct {
 	fenced  bool          // as it was told last
 	silent  bool          // the last heartbeat was not answered well
 	told    time.Time
+	heard   time.Time           // when the heartbeat was sent that the lease is by
 	dead    []model.DirectoryID // as the machine was told last
 	asked   []model.Partition   // by the image at askedAt
 	askedAt int64
@@ -145,12 +150,21 @@ func (m *membership) Step(now time.Time, burst []lifecycle.Input) {
 		m.machine.Step(now, in, &m.out)
 		m.perform(now)
 	}
+	m.renew()
 	m.look(now)
 	if at, ok := m.machine.Deadline(); ok && !now.Before(at) {
 		m.machine.Step(now, &lifecycle.Due{}, &m.out)
 		m.perform(now)
 	}
 	m.tell()
+}
+
+// renew tells of a lease that is longer than the one before.
+func (m *membership) renew() {
+	if heard := m.machine.LastHeard(); m.leased != nil && heard.After(m.heard) {
+		m.heard = heard
+		m.leased(heard.Add(m.lease))
+	}
 }
 
 // look asks which directories do not serve: at least as often as a heartbeat is sent. While no
@@ -202,7 +216,7 @@ func (m *membership) perform(now time.Time) {
 		op := controller.Heartbeat{Broker: m.node, Epoch: beat.Epoch, Offset: beat.Offset, WantShutdown: beat.Leave, Offline: beat.Offline}
 		m.commands.Start(op, m.waits, func(a controller.Answer) {
 			m.note(a.Err)
-			m.loop.Complete(&lifecycle.Beaten{Call: beat.Call, MayEnd: a.Heartbeat.MayShutDown, Err: a.Err})
+			m.loop.Complete(&lifecycle.Beaten{Call: beat.Call, MayEnd: a.Heartbeat.MayShutDown, Fenced: a.Heartbeat.Fenced, Offset: a.Heartbeat.Offset, Err: a.Err})
 		})
 	}
 	if n := len(m.out.Heartbeats); n > 0 {
@@ -294,6 +308,7 @@ func (b *Broker) newMembership(node *quorum.Node, manager *replica.Manager, r co
 		return nil, fmt.Errorf("make the broker's membership: %w", err)
 	}
 	m.image, m.ends, m.offline = node.Image, manager.LogEnds, manager.Offline
+	m.leased, m.lease = manager.Leased, b.cfg.Cluster.SessionTimeout
 	return m, nil
 }
 

@@ -21,7 +21,9 @@ func (m *Machine) heartbeat(c Command, beat Heartbeat, out *Effects) bool {
 	if !ok || known.Epoch != beat.Epoch || m.decision().wants(b, beat) {
 		return false
 	}
-	out.Respond = append(out.Respond, Response{c.ID, Answer{Heartbeat: answerTo(known, beat)}})
+	answer := answerTo(known, beat)
+	answer.Offset = m.soft.committed.Offset
+	out.Respond = append(out.Respond, Response{c.ID, Answer{Heartbeat: answer}})
 	return true
 }
 

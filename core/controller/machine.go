@@ -267,6 +267,11 @@ func (m *Machine) committed(in Committed, out *Effects) {
 			m.hear(b.ID, b.Epoch, 0)
 		}
 	}
+	for i := range done.answers {
+		if h := &done.answers[i].Answer.Heartbeat; *h != (HeartbeatAnswer{}) {
+			h.Offset = in.Image.Offset
+		}
+	}
 	out.Respond = append(out.Respond, done.answers...)
 	out.Notices = append(out.Notices, done.notices...)
 	waiting := m.waiting

@@ -121,4 +121,6 @@ type HeartbeatAnswer struct {
 	ShuttingDown bool
 	// MayShutDown: nobody counts on it any longer, as far as that can be.
 	MayShutDown bool
+	// Offset is of the metadata that this is by: what was committed before is in it.
+	Offset int64
 }

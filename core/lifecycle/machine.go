@@ -66,10 +66,13 @@ type (
 		Epoch model.BrokerEpoch
 		Err   error
 	}
-	// Beaten answers Heartbeat. MayEnd: nobody counts on the broker any longer.
+	// Beaten answers Heartbeat. MayEnd: nobody counts on the broker any longer. Fenced: it does
+	// not serve, by the metadata up to Offset.
 	Beaten struct {
 		Call   Call
 		MayEnd bool
+		Fenced bool
+		Offset int64
 		Err    error
 	}
 	// Offline says which of the broker's directories do not serve. (KIP-858)
@@ -128,12 +131,24 @@ type Machine struct {
 	next      time.Time // when to say something again
 	first     Call      // of the heartbeats of this registration
 	answered  Call      // the latest heartbeat that was
-	lastHeard time.Time // when it was
+	lastHeard time.Time // when the last was sent that counts for LastHeard
+	counts    hearing   // will count when its metadata is here; zero: none
+	sent      [sentKept]hearing
 	offline   []model.DirectoryID
 	tells     Call      // the first heartbeat of this registration that says so, or 0: it was heard
 	untold    time.Time // since when it was not
 	leaving   bool
 	ended     bool
+}
+
+// sentKept is how many heartbeats are remembered that were sent.
+const sentKept = 32
+
+// hearing is a heartbeat: when it was sent, and the metadata that its answer is by.
+type hearing struct {
+	call   Call
+	at     time.Time
+	offset int64
 }
 
 // New makes a machine, which registers the broker with the first Due.
@@ -153,9 +168,28 @@ func (m *Machine) Fenced() bool {
 	return m.epoch == 0 || !m.own() || m.seen.Fenced
 }
 
-// LastHeard is when the active controller last answered a heartbeat of this registration;
-// the zero time: it never did.
+// LastHeard is when the last heartbeat of this registration was sent of which it is known that
+// the broker was not fenced then, with the metadata by which that is so: whoever took from it
+// what it led before, it knows. The zero time: there was none.
 func (m *Machine) LastHeard() time.Time { return m.lastHeard }
+
+// hear takes that a heartbeat was answered.
+func (m *Machine) hear(in *Beaten) {
+	sent := m.sent[in.Call%sentKept]
+	if in.Fenced || sent.call != in.Call {
+		return
+	}
+	sent.offset = in.Offset
+	m.counts = sent
+	m.count()
+}
+
+// count looks whether the metadata is here that an answer was by.
+func (m *Machine) count() {
+	if m.counts.call != 0 && m.seen.Offset >= m.counts.offset {
+		m.lastHeard, m.counts = m.counts.at, hearing{}
+	}
+}
 
 // own: the image has this very registration.
 func (m *Machine) own() bool {
@@ -195,6 +229,7 @@ func (m *Machine) see(now time.Time, in *Seen, out *Effects) {
 	}
 	fenced, own := m.Fenced(), m.own()
 	m.seen = *in
+	m.count()
 	switch {
 	case !in.Registered:
 	case in.Incarnation == m.cfg.Incarnation:
@@ -215,7 +250,7 @@ func (m *Machine) see(now time.Time, in *Seen, out *Effects) {
 func (m *Machine) enrol(now time.Time, epoch model.BrokerEpoch, out *Effects) {
 	m.epoch, m.asking, m.retry = epoch, 0, m.cfg.RetryMin
 	m.first, m.answered = m.call+1, m.call
-	m.lastHeard = time.Time{}
+	m.lastHeard, m.counts = time.Time{}, hearing{}
 	m.tell(now)
 	m.beat(now, out)
 }
@@ -262,7 +297,7 @@ func (m *Machine) beaten(now time.Time, in *Beaten, out *Effects) {
 	switch {
 	case in.Err == nil:
 		m.answered = in.Call
-		m.lastHeard = now
+		m.hear(in)
 		if in.Call >= m.tells {
 			m.tells, m.untold = 0, time.Time{}
 		}
@@ -316,6 +351,7 @@ func (m *Machine) register(now time.Time, out *Effects) {
 func (m *Machine) beat(now time.Time, out *Effects) {
 	m.next = now.Add(m.cfg.Every)
 	m.call++
+	m.sent[m.call%sentKept] = hearing{call: m.call, at: now}
 	out.Heartbeats = append(out.Heartbeats, Heartbeat{Call: m.call, Epoch: m.epoch, Offset: m.seen.Offset, Leave: m.leaving, Offline: m.offline})
 }
 

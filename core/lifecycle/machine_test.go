@@ -201,6 +201,41 @@ func TestOtherErrorsChangeNothing(t *testing.T) {
 	s.epoch(7)
 }
 
+// TestLeaseIsFromWhenItWasAskedFor: an answer counts from when its heartbeat was sent, where the
+// broker serves by it, and only once the metadata is here that it is by.
+func TestLeaseIsFromWhenItWasAskedFor(t *testing.T) {
+	s := newStage(t)
+	s.register(7)
+	s.step(&Seen{Offset: 9, Registered: true, Incarnation: mine, Epoch: 7})
+	b := s.beat(s.due())
+	sent := s.now
+	s.now = s.now.Add(3 * time.Second) // of a pause
+	s.step(&Beaten{Call: b.Call, Offset: 9})
+	if got := s.m.LastHeard(); !got.Equal(sent) {
+		t.Fatalf("heard %v after it was sent", got.Sub(sent))
+	}
+	// Meanwhile it was fenced, and is served by others.
+	b = s.beat(s.due())
+	s.step(&Beaten{Call: b.Call, Fenced: true, Offset: 9})
+	if got := s.m.LastHeard(); !got.Equal(sent) {
+		t.Fatal("one that is fenced is taken for one that leads")
+	}
+	b = s.beat(s.due())
+	again := s.now
+	s.step(&Beaten{Call: b.Call, Offset: 12})
+	if got := s.m.LastHeard(); !got.Equal(sent) {
+		t.Fatal("it does not know yet what was taken from it")
+	}
+	s.step(&Seen{Offset: 11, Registered: true, Incarnation: mine, Epoch: 7, Fenced: true})
+	if got := s.m.LastHeard(); !got.Equal(sent) {
+		t.Fatal("likewise")
+	}
+	s.step(&Seen{Offset: 12, Registered: true, Incarnation: mine, Epoch: 7})
+	if got := s.m.LastHeard(); !got.Equal(again) {
+		t.Fatalf("heard %v after it was sent, now that all is known", got.Sub(again))
+	}
+}
+
 func TestReplaced(t *testing.T) {
 	s := newStage(t)
 	s.register(7)

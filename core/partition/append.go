@@ -33,7 +33,7 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 	case in.Acks == model.AcksAll && len(m.isr) < m.minISR:
 		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicas))
 		return
-	case in.Acks == model.AcksAll && m.waiting.len() >= m.limits.QueuedBatches:
+	case (in.Acks == model.AcksAll || m.doubt) && m.waiting.len() >= m.limits.QueuedBatches:
 		m.turnAway(now, out, in.ID, &in.Batch, m.errUncommitted())
 		return
 	}
@@ -144,7 +144,7 @@ func (m *Machine) repeated(q *queued, old *producerBatch, out *Effects) {
 // reached reports whether the batch that r repeats has got as far as r's client
 // asks.
 func (m *Machine) reached(r *repeat) bool {
-	if r.acks == model.AcksAll {
+	if r.acks == model.AcksAll || m.doubt {
 		return r.last < m.hw
 	}
 	return r.last < m.stored
@@ -194,8 +194,8 @@ func (m *Machine) landed(out *Effects) {
 	m.sinceSnapshot++
 	out.Releases = append(out.Releases, e.id)
 	if !e.answered {
-		w := waiter{id: e.id, base: e.batch.BaseOffset, last: e.batch.LastOffset, deadline: e.deadline, logTime: e.logTime}
-		if e.acks == model.AcksAll {
+		w := waiter{id: e.id, weak: e.acks != model.AcksAll, base: e.batch.BaseOffset, last: e.batch.LastOffset, deadline: e.deadline, logTime: e.logTime}
+		if !w.weak || m.doubt {
 			*m.waiting.push() = w
 		} else {
 			m.respond(out, &w)

@@ -11,7 +11,8 @@
 //
 // # What an answer promises
 //
-// acks 0 and 1 are answered after the store took the append; acks=all when the
+// acks 0 and 1 are answered after the store took the append, or, while others may lead by now
+// and this broker has not heard of it, as acks=all is; acks=all when the
 // high watermark has passed it. The high watermark is the least log end among
 // the in-sync replicas, and this replica's own log end counts only as far as its
 // flush policy demands: with an ISR of one, or under FlushAlways, only what

@@ -109,6 +109,11 @@ type Append struct {
 	LogAppendTime int64
 }
 
+// Doubted tells whether others may lead by now, and this broker has not heard of it: its lease
+// has run out. While that may be, acks 0 and 1 are answered as acks=all is, by what its
+// followers say under this leader epoch.
+type Doubted struct{ Doubt bool }
+
 // Refused tells of a batch that was refused, for a reason that will pass, before there was
 // this machine: what its producer has sent behind it is not to get in before.
 type Refused struct{ Batch recordbatch.Info }
@@ -211,5 +216,6 @@ func (*ReadFailed) input()   {}
 func (*Restarted) input()    {}
 func (*Ailing) input()       {}
 func (*Refused) input()      {}
+func (*Doubted) input()      {}
 func (*Acknowledged) input() {}
 func (*Fired) input()        {}

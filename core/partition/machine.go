@@ -102,6 +102,7 @@ type Machine struct {
 	refusals      int // refusals as invalid since then
 
 	ails           bool      // the store does not serve
+	doubt          bool      // others may lead by now
 	progressAt     time.Time // when the store last answered an append, or got its first
 	stallArmed     bool
 	deadlineAt     time.Time // when TimerDeadline fires; zero: not set
@@ -132,6 +133,7 @@ type entry struct {
 // waiter is a client that waits for the high watermark.
 type waiter struct {
 	id       RequestID
+	weak     bool // it has asked for acks 0 or 1
 	base     int64
 	last     int64
 	deadline time.Time
@@ -215,6 +217,8 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 		m.restarted(now, out)
 	case *Ailing:
 		m.ails = in.Ails
+	case *Doubted:
+		m.doubted(in, out)
 	case *Refused:
 		m.remember(now, &in.Batch)
 	case *Acknowledged:

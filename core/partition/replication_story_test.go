@@ -61,6 +61,8 @@ func (s *story) replicationInput(t *testing.T, d *datadriven.TestData) Input {
 	case "replicate":
 		return &Replicate{ID: RequestID(intArg(t, d, "id", 0)), Session: session, Epoch: epoch, From: int64(intArg(t, d, "from", int(s.m.next))),
 			Batches: batches(t, d), HighWater: int64(intArg(t, d, "hw", 0)), LogStart: start}
+	case "doubted":
+		return &Doubted{Doubt: !d.HasArg("over")}
 	case "ailing":
 		return &Ailing{Ails: !d.HasArg("over")}
 	case "damaged":

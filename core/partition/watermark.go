@@ -61,11 +61,26 @@ func (m *Machine) advance(out *Effects) {
 
 // respondCommitted answers acks=all, or says that the ISR has shrunk meanwhile.
 func (m *Machine) respondCommitted(out *Effects, w *waiter) {
-	if len(m.isr) >= m.minISR {
+	if len(m.isr) >= m.minISR || w.weak {
 		m.respond(out, w)
 		return
 	}
 	m.respondError(out, w.id, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicasAfter))
+}
+
+// doubted answers those that have waited for nothing else, once it is known that this replica
+// leads still.
+func (m *Machine) doubted(in *Doubted, out *Effects) {
+	m.doubt = in.Doubt
+	if m.doubt {
+		return
+	}
+	m.waiting.keep(func(w *waiter) bool {
+		if w.weak {
+			m.respond(out, w)
+		}
+		return !w.weak
+	})
 }
 
 // flushIfNeeded asks for a flush when something is stored that cannot count

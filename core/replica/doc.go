@@ -51,6 +51,8 @@
 //     open, and what it says of the others is one line for each store.
 //   - A store that does nothing for Config.DirectoryTimeout is told of, used or not
 //     (TestAStoreThatDoesNotServeIsOffline).
+//   - A leader whose lease has run out acknowledges nothing that its followers do not
+//     (TestNoLeaseNoWeakAcks).
 //   - At most Config.AppendBytes of unanswered appends are held; past that,
 //     Append waits.
 //   - What a leader has acknowledged with acks=all is in the log of every follower that is

@@ -49,6 +49,7 @@ type Manager struct {
 	// replicas is replaced as a whole by Apply.
 	replicas atomic.Pointer[map[model.Partition]*replica]
 	strays   strays
+	lease    lease
 	topics   map[model.TopicID]topicSeen // of the last Apply
 	defaults map[string]string           // likewise
 	offlines atomic.Int64
@@ -104,6 +105,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		following:   make(map[model.NodeID]int),
 		wanted:      make(map[model.NodeID]bool),
 	}
+	m.lease.began = deps.Clock.Now()
 	m.epoch.Store(int64(model.NoBrokerEpoch))
 	m.window.Store(cfg.CopyBytes)
 	m.deps.Directories = append([]Directory(nil), deps.Directories...)

@@ -50,6 +50,7 @@ const (
 	inputClosed                     // handle was closed
 	inputDeleted                    // a log was deleted, or not: err
 	inputStored                     // stored, a call for replica's log, has been answered
+	inputLeased                     // the broker's lease has been renewed
 	inputAiling                     // dir's store serves, or not
 	inputRestarted                  // the process of dir's store was started again
 	inputStop                       // the broker stops
@@ -133,6 +134,7 @@ type Shard struct {
 	waker    *waker // likewise
 	replicas map[model.Partition]*replica
 	stopping bool
+	doubt    bool      // the broker's lease has run out, as the machines know
 	now      time.Time // of this turn
 
 	// Of this broker as follower.
@@ -166,6 +168,8 @@ type host interface {
 	send(o *outgoing)
 	wake(l *link, shard int)
 	windowNow() int64
+	lapsed(now time.Time) bool
+	doubting(more int32)
 }
 
 func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, waker *waker, h host) *Shard {
@@ -191,6 +195,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, wak
 // Step implements loop.Body.
 func (s *Shard) Step(now time.Time, burst []Input) {
 	s.now = now
+	s.judgeLease(now)
 	for i := range burst {
 		s.handle(now, &burst[i])
 	}
@@ -250,6 +255,7 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		}
 	case inputDeleted:
 		s.logDeleted(now, in.replica, in.rare.err)
+	case inputLeased: // whoever steps the shard looks
 	case inputAiling:
 		s.ailing(now, in.rare.dir)
 	case inputRestarted:
@@ -357,6 +363,9 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 		r.closed = true // until it is opened
 		if r.dir.health.ails.Load() {
 			s.step(now, r, &partition.Ailing{Ails: true})
+		}
+		if s.doubt {
+			s.step(now, r, &partition.Doubted{Doubt: true})
 		}
 	} else {
 		s.step(now, r, &partition.Configure{Settings: a.settings.Settings, Reopen: a.settings.Log != r.log})

@@ -19,6 +19,7 @@ type member struct {
 	machine *lifecycle.Machine
 	inbox   []lifecycle.Input
 	out     lifecycle.Effects
+	heard   time.Time           // when the heartbeat was sent that the lease is by
 	offline []model.DirectoryID // as the machine was told last
 	// altering, if there is one, is told of what the broker, as a leader, wants to be in sync,
 	// and hands on the answers.
@@ -51,6 +52,10 @@ func (m *member) Turn(now time.Time) {
 		in := m.inbox[0]
 		m.inbox = m.inbox[1:]
 		m.step(now, in)
+	}
+	if heard := m.machine.LastHeard(); heard.After(m.heard) {
+		m.heard = heard
+		m.n.manager.Leased(heard.Add(controller.DefaultConfig().BrokerLease))
 	}
 	if dead := m.n.manager.Offline(); !slices.Equal(dead, m.offline) {
 		m.offline = dead
@@ -102,7 +107,7 @@ func (m *member) beat(b *lifecycle.Heartbeat) {
 	m.n.command(controller.Heartbeat{
 		Broker: m.n.id, Epoch: b.Epoch, Offset: b.Offset, WantShutdown: b.Leave, Offline: b.Offline,
 	}, func(a controller.Answer) {
-		m.put(&lifecycle.Beaten{Call: call, MayEnd: a.Heartbeat.MayShutDown, Err: a.Err})
+		m.put(&lifecycle.Beaten{Call: call, MayEnd: a.Heartbeat.MayShutDown, Fenced: a.Heartbeat.Fenced, Offset: a.Heartbeat.Offset, Err: a.Err})
 	})
 	m.report(b.Epoch)
 }

@@ -1,0 +1,59 @@
+package replica
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/brokerd/brokerd/core/partition"
+)
+
+// lease is until when the active controller has nobody else lead what this broker leads, as
+// far as this broker has heard. Nothing that acks=all stands for rests on it.
+type lease struct {
+	began time.Time
+	until atomic.Int64 // nanoseconds since began; 0: it was never told, and is not looked at
+	// doubting is how many shards have found that it has run out.
+	doubting atomic.Int32
+}
+
+// Leased tells that no other broker is to lead what this one leads before a time, but by
+// metadata that is here. When it has passed, as after a pause of the process, acks 0 and 1 wait
+// for followers, until there is another lease. It does not block.
+func (m *Manager) Leased(until time.Time) {
+	m.lease.until.Store(max(1, int64(until.Sub(m.lease.began))))
+	if m.lease.doubting.Load() == 0 {
+		return
+	}
+	for _, s := range m.shards {
+		s.loop.Complete(Input{kind: inputLeased})
+	}
+}
+
+// lapsed implements host.
+func (m *Manager) lapsed(now time.Time) bool {
+	until := m.lease.until.Load()
+	return until != 0 && int64(now.Sub(m.lease.began)) > until
+}
+
+// doubting implements host.
+func (m *Manager) doubting(more int32) { m.lease.doubting.Add(more) }
+
+// judgeLease tells the machines whether others may lead by now, before they hear of anything
+// else in a turn.
+func (s *Shard) judgeLease(now time.Time) {
+	doubt := s.host.lapsed(now)
+	if doubt == s.doubt {
+		return
+	}
+	s.doubt = doubt
+	if doubt {
+		s.host.doubting(1)
+	} else {
+		s.host.doubting(-1)
+	}
+	for _, r := range s.inOrder() {
+		if r.machine != nil && !r.deleting {
+			s.step(now, r, &partition.Doubted{Doubt: doubt})
+		}
+	}
+}
