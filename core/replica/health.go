@@ -66,7 +66,8 @@ func (h *health) serves(now time.Time, within time.Duration) bool {
 	if h.probing.Load() && h.opening.Load() > 0 {
 		under-- // the question waits behind logs that are opened
 	}
-	return !(under > 0 && late(h.heard.Load())) && !late(h.writes.Load()) && !late(h.lives.Load())
+	hangs := under > 0 && late(h.heard.Load())
+	return !hangs && !late(h.writes.Load()) && !late(h.lives.Load())
 }
 
 // doubtful says whether the store is to be asked: it was not heard for a while, or did
