@@ -10,8 +10,8 @@ import (
 )
 
 // placer spreads replicas: over racks first, then over brokers, round robin from
-// a random start. Brokers that are fenced or shut down come last, and never first in an
-// assignment.
+// a random start. Brokers that are fenced or shut down, or of whose directories none serves,
+// come last, and never first in an assignment.
 type placer struct {
 	order  []seat // unfenced brokers, racks interleaved
 	fenced []seat
@@ -32,7 +32,7 @@ func newPlacer(img *image.Image, rand *rand.Rand) *placer {
 	var names []string
 	for b := range img.Brokers() {
 		s := seat{b.ID, b.Rack}
-		if b.Fenced || b.ShuttingDown {
+		if b.Fenced || b.ShuttingDown || !stores(b) {
 			p.fenced = append(p.fenced, s)
 			continue
 		}
@@ -129,6 +129,11 @@ func (d *decision) registration(replicas []model.NodeID) image.Partition {
 		p.Leader = p.ISR[0]
 	}
 	return p
+}
+
+// stores says whether a broker has a directory that serves, as far as is known.
+func stores(b *image.Broker) bool {
+	return len(b.Directories) == 0 || slices.ContainsFunc(b.Directories, func(dir model.DirectoryID) bool { return !slices.Contains(b.Offline, dir) })
 }
 
 // defaultDirectory is where a broker puts new replicas; none where that is not known.

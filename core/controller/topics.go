@@ -249,10 +249,11 @@ func (d *decision) checkReplicas(replicas []model.NodeID, factor int) error {
 		if slices.Contains(replicas[:i], n) {
 			return fmt.Errorf("broker %d is named twice: %w", n, model.ErrInvalidAssignment)
 		}
-		if _, ok := d.img.Broker(n); !ok {
+		b, ok := d.img.Broker(n)
+		if !ok {
 			return fmt.Errorf("broker %d is not registered: %w", n, model.ErrInvalidAssignment)
 		}
-		alive = alive || d.alive(n)
+		alive = alive || d.alive(n) && stores(b)
 	}
 	if !alive {
 		return fmt.Errorf("none of the brokers %v is up: %w", replicas, model.ErrInvalidReplication)

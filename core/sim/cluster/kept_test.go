@@ -14,6 +14,7 @@ var kept = []struct {
 	mended  string
 }{
 	{2, 3, "simulation: give a partition to no replica that may have lost its disk"},
+	{4, 1, "controller: put no new partition on a broker alone of whose directories none serves"},
 	{5, 4, "controller: reassign from the only replica that has everything to none that may have lost something"},
 	{7, 4, "simulation: take power from no replica that may come to be alone in sync before it knows"},
 	{8, 2, "simulation: take a disk only where the ELR keeps the others"},
