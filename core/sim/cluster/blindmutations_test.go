@@ -3,7 +3,24 @@ package cluster
 import "github.com/brokerd/brokerd/core/sim/mutant"
 
 // blindMutations were written by somebody who had read the code under test, and nothing of
-// the simulation: neither its faults, nor what it checks, nor the other mutations.
+// the simulation: neither its faults, nor what it checks, nor the other mutations. Two of them
+// are in mutations too.
+//
+// Of the ten, 400 seeds caught seven: the repeat by seed 10, the cut by the leader's word alone
+// by 119, the books of producers by 1, what is under way by 90, the ELR by 8, the ISR before it
+// is committed by 18, and the controller that decides too early by 11 (as the simulation was
+// then). They missed three:
+//
+//   - The question without an answer. Nobody cut a leader off just when it had asked; since
+//     unheard.go does, seed 199 catches it.
+//   - The ISR of one. It takes a leader that loses power after its question was heard and
+//     before it has heard the answer, with a record that the follower who leaves has too.
+//     TestClusterOfMachines of core/partition catches it (seed 786).
+//   - A leader that had let an epoch pass went on with what it knew of its log (in.Epoch >
+//     m.epoch+1 in onLead). That changes nothing: only the replica itself writes to its log, and
+//     one that has not followed in between has written nothing. 2,000 histories of
+//     TestClusterOfMachines found no difference either. In its place is the follower that joins
+//     the ISR with less than there was when the epoch began, which has not met many seeds yet.
 var blindMutations = []mutant.Mutation{
 	{
 		// A repeat that comes to a new leader is of a batch that others may not have.
@@ -13,11 +30,11 @@ var blindMutations = []mutant.Mutation{
 		New:  "\t\treturn r.last < m.stored\n",
 	},
 	{
-		// A leader that gets two images at once does not hear of the leader between.
-		Name: "a leader that was one two epochs ago goes on with what it knew",
-		File: "core/partition/lead.go",
-		Old:  "m.state == stateIdle || m.state == stateOffline || in.Epoch > m.epoch+1:",
-		New:  "m.state == stateIdle || m.state == stateOffline:",
+		// A leader knows of a lower high watermark than the one before it has acknowledged by.
+		Name: "a follower joins the ISR with less than there was when the epoch began",
+		File: "core/partition/isr.go",
+		Old:  "f.acked >= max(m.hw, m.epochStart, f.rejoins)",
+		New:  "f.acked >= max(m.hw, f.rejoins)",
 	},
 	{
 		// KIP-101 without KIP-279.

@@ -4,6 +4,13 @@ import "github.com/brokerd/brokerd/core/sim/mutant"
 
 // rareMutations are faults that take many seeds, or luck, to be seen: TestClusterMutations
 // tries them where it is asked to.
+//
+// Seeds that caught some of them, as the simulation was then (what is added to it moves them):
+// the acknowledgement before the store has the append 120, the cut to the high watermark 102,
+// the replica that counts as whole 25, the wiped voter that keeps its identity 33. The
+// first three hundred missed batches of another session, which TestClusterOfMachines of
+// core/partition catches, what a follower had in an earlier life, what was asked and is
+// forgotten (before leaders were cut off that had asked), and the change of an ISR that is over.
 var rareMutations = []mutant.Mutation{
 	{
 		Name: "cut a log to the high watermark before it follows",
@@ -61,9 +68,9 @@ var rareMutations = []mutant.Mutation{
 		Old:  "\tcase err != nil || a.status != statusCluster:\n\t\tf.silent = append(f.silent, in.seed)\n", New: "\tcase err != nil || a.status != statusCluster:\n",
 	},
 	{
-		Name: "raise the high watermark by the committed ISR alone",
+		Name: "acknowledge before the store has the append",
 		File: "core/partition/watermark.go",
-		Old:  "f.inISR || f.maybe {", New: "f.inISR {",
+		Old:  "\treturn m.stored\n}\n\n// advance", New: "\treturn m.next\n}\n\n// advance",
 	},
 	{
 		Name: "let a wiped voter keep its identity",
