@@ -401,8 +401,11 @@ func watchGrowth(ctx context.Context, c *kgo.Client, topic string, most int) (as
 			return asked, err
 		}
 		is := resp.(*kmsg.MetadataResponse).Topics[0]
-		if is.ErrorCode != 0 || len(is.Partitions) < had {
-			return asked, fmt.Errorf("%d partitions after %d (%v)", len(is.Partitions), had, kerr.ErrorForCode(is.ErrorCode))
+		if err := kerr.ErrorForCode(is.ErrorCode); err != nil {
+			return asked, err
+		}
+		if len(is.Partitions) < had {
+			return asked, fmt.Errorf("%d partitions after %d", len(is.Partitions), had)
 		}
 		had = len(is.Partitions)
 	}
