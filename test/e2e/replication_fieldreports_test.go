@@ -169,13 +169,16 @@ func TestFR23NothingIsVisibleBelowTheMinimum(t *testing.T) {
 }
 
 // FR-25: a leader is killed, and is back with an empty disk at once. It does not lead before
-// it has everything again. (KIP-858, KIP-966)
+// it has everything again, whoever asks for it. (KIP-858, KIP-966)
 func TestFR25EmptyBrokerDoesNotLead(t *testing.T) {
-	const topic, records = "emptied", 2000
+	const topic, records = "emptied", 20_000
 	b := startBrokers(t, 3)
 	b.placeTopic(topic, acknowledgedByTwo, []int32{1, 2, 3})
 	b.partition0(topic, 3)
 	rs := numbered(records)
+	for _, r := range rs {
+		r.Value = append(r.Value, make([]byte, 500)...)
+	}
 	write(t, b, writer(t, b, topic, kgo.AllISRAcks()), rs...)
 	b.lead(topic, 1)
 	b.dev("kill", 1)
@@ -190,7 +193,13 @@ func TestFR25EmptyBrokerDoesNotLead(t *testing.T) {
 	b.await(topic, 0, ledBy(2, 3))
 	others := newClient(t, b.addrOf(2))
 	ctx := testContext(t, startTimeout)
+	preferred := kadm.TopicsSet{}
+	preferred.Add(topic, 0)
 	if err := eventually(ctx, func() error {
+		// Its turn comes when it is in sync, and not before.
+		if _, err := kadm.NewClient(others).ElectLeaders(ctx, kadm.ElectPreferredReplica, preferred); err != nil {
+			return err
+		}
 		m, err := b.metadata(ctx, others, topic)
 		if err != nil {
 			return err
