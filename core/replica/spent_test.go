@@ -83,7 +83,7 @@ func TestBytesUnderWayAreNotSpent(t *testing.T) {
 				d.Directories[0].Store = store
 			})
 			a := makeBatch(t, batch.Options{}, "v")
-			a.Partition, a.Timeout = part(0), time.Millisecond
+			a.Partition, a.Timeout = part(0), 200*time.Millisecond // the store has it by then
 			freed := make(chan struct{})
 			if c.framed {
 				a.Frame = model.NewFrame(len(a.Data), func() { close(freed) })
