@@ -45,7 +45,11 @@ func newCluster(executable, dir string, l *ledger) (*cluster, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.exits = func(n int, err error, tail string) { l.violate(exited, "broker %d: %v\n%s", n, err, tail) }
+		b.exits = func(n int, err error, tail string) {
+			if b.disk == nil || !ofBrokenDisk(tail) {
+				l.violate(exited, "broker %d: %v\n%s", n, err, tail)
+			}
+		}
 		c.nodes = append(c.nodes, b)
 	}
 	c.asking, err = newClient(c.addrs(), kgo.RequestRetries(0))

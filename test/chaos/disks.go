@@ -123,6 +123,12 @@ func (d *disk) log(partition int) (path string, err error) {
 	return path, err
 }
 
+// ofBrokenDisk reports whether a broker has ended since its disk failed, or was full: one that
+// can't keep the metadata log, or begin on such a disk, ends and says so. It is started again.
+func ofBrokenDisk(tail string) bool {
+	return strings.Contains(tail, syscall.EIO.Error()) || strings.Contains(tail, syscall.ENOSPC.Error())
+}
+
 // suffers lets a broker's disk have faults for a while, in which they must hit something.
 func (r *run) suffers(n int, what string, all ...faultfs.Fault) (string, error) {
 	d, lasts := r.node(n).disk, r.between(r.longest/10, r.longest)
