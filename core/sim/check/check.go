@@ -107,6 +107,18 @@ func (c *Checker) Read(p model.Partition, at int64, value string) {
 	s.read[at] = value
 }
 
+// Committed is the offset below which all was committed, by what clients were told.
+func (c *Checker) Committed(p model.Partition) int64 {
+	end, s := int64(0), c.of(p)
+	for at := range s.acked {
+		end = max(end, at+1)
+	}
+	for at := range s.read {
+		end = max(end, at+1)
+	}
+	return end
+}
+
 // MayBeLost tells that what a partition had from an offset on may be lost, by what nobody
 // promises to survive. Another value may come there.
 func (c *Checker) MayBeLost(p model.Partition, from int64) {

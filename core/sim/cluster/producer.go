@@ -238,6 +238,7 @@ func (p *producer) answered(c *connection, b *sent, a model.Appended, lost bool)
 	}
 	p.c.w.Note("producer %d's %v is at %d", p.id, b.values, a.BaseOffset)
 	b.acked, p.known = true, true
+	p.epoch = max(p.epoch, a.LeaderEpoch) // its metadata are not older than what it has lived through
 	p.c.report.Acked += len(b.values)
 	for len(p.window) > 0 && p.window[0].acked {
 		p.window = p.window[1:]

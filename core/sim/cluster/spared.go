@@ -103,7 +103,7 @@ func (n *node) isAlone(img *image.Image) {
 			n.lonely[id] = true
 			n.c.w.After(noticeMax, func() {
 				if n.life == l && !l.over && n.lonely[id] && !n.paused {
-					n.alone[id] = n.high(id)
+					n.alone[id] = max(n.high(id), n.c.check.Committed(id))
 				}
 			})
 		}
