@@ -130,7 +130,7 @@ func TestFR39InSyncAreReplicas(t *testing.T) {
 	b.partition0(topic, 3)
 	l := newLedger()
 	stop := franzLoad(t, b.addr(), topic, l)
-	ctx, end := context.WithCancelCause(testContext(t, time.Minute))
+	ctx, end := context.WithCancelCause(testContext(t, 5*time.Minute))
 	watched := make(chan map[string]int, brokers)
 	for n := int32(1); n <= brokers; n++ {
 		c := newClient(t, b.addrOf(n))
@@ -155,7 +155,11 @@ func TestFR39InSyncAreReplicas(t *testing.T) {
 			return nil
 		}
 	}
-	for range 3 {
+	rounds := 1
+	if full() {
+		rounds = 10
+	}
+	for range rounds {
 		b.dev("pause", 3) // it is in sync, and falls behind
 		waitAcked(ctx, t, b, l, l.inFlight()+1)
 		assign(1, 2, 4)
@@ -177,7 +181,7 @@ func TestFR39InSyncAreReplicas(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("seen: %v", seen); wrong > 0 || len(seen) < 5 {
+	if t.Logf("seen: %v", seen); wrong > 0 || len(seen) < 4 {
 		t.Errorf("%d times one was in sync that is no replica; %d different answers", wrong, len(seen))
 	}
 	verify(t, b, topic, l)

@@ -50,7 +50,7 @@ func (b *broker) running(starts ...int) {
 // broker that lives knows the topic all the while, and it keeps its records.
 func TestFR34NoTopicIsForgotten(t *testing.T) {
 	const brokers, each, topic = 5, 20, "stream"
-	rounds := 5
+	rounds := 3
 	if full() {
 		rounds = 30
 	}
@@ -291,7 +291,7 @@ func TestFR38TheActiveControllerHandsOver(t *testing.T) {
 	const brokers = 5
 	b := startQuorum(t, brokers)
 	starts := []int{1, 1, 1, 1, 1}
-	for range 3 {
+	for range 2 {
 		before := b.quorum()
 		pid := b.members()[before.LeaderID-1].PID
 		var others []string
