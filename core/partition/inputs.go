@@ -66,6 +66,9 @@ type Resign struct{ Epoch model.LeaderEpoch }
 type Configure struct {
 	Settings Settings
 	Reopen   bool
+	// Role is the Lead or Follow of the same metadata, or nil. Both count at once: a leader
+	// that has been deposed must not commit by the minimum of a later time.
+	Role Input
 }
 
 // Stop ends the machine cleanly: it takes nothing more, lets what is under way

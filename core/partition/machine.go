@@ -495,9 +495,16 @@ func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
 		m.timersArmed = false
 	}
 	m.settings = in.Settings
+	gen := m.gen
+	switch role := in.Role.(type) {
+	case *Lead:
+		m.onLead(role, out)
+	case *Follow:
+		m.onFollow(role, out)
+	}
 	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, len(m.lead.Replicas), m.lead.Target)
 	m.armTimers(now, out)
-	if in.Reopen && m.open() && !m.stopping {
+	if in.Reopen && m.gen == gen && m.open() && !m.stopping {
 		m.openAnew(out)
 	}
 }

@@ -51,7 +51,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		clear(s.timers)
 		return "ok\n"
 	}
-	if in := s.input(t, d); in != nil {
+	if in := s.withSettings(t, d, s.input(t, d)); in != nil {
 		s.step(in)
 	} else {
 		s.other(t, d)
@@ -74,6 +74,19 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	limits.InFlightBatches = intArg(t, d, "in-flight", limits.InFlightBatches)
 	*s = story{now: storyBegins, timers: map[Timer]time.Time{}}
 	s.m = New(Config{Node: 1, Limits: limits, Settings: settings})
+}
+
+// withSettings is a role with the settings of the same metadata, where there are some.
+func (s *story) withSettings(t *testing.T, d *datadriven.TestData, in Input) Input {
+	switch in.(type) {
+	case *Lead, *Follow:
+		if d.HasArg("min-isr") {
+			settings := s.m.settings
+			settings.MinISR = intArg(t, d, "min-isr", settings.MinISR)
+			return &Configure{Settings: settings, Role: in}
+		}
+	}
+	return in
 }
 
 // input makes an input from a command, or nil when it is none.

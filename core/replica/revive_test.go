@@ -131,6 +131,7 @@ func idle(t *testing.T, partitions int, f func(*testing.T, *fixture, *census, *w
 		for i := range int32(partitions) {
 			fx.mustProduce(part(i), "x")
 		}
+		synctest.Wait() // what the start has to do is done
 		f(t, fx, c, log)
 		if err := fx.stop(); err != nil {
 			t.Error(err)

@@ -339,7 +339,7 @@ func (s *Shard) number(q *request) partition.RequestID {
 	return partition.RequestID(len(s.requests) - 1)
 }
 
-// assigned takes what metadata says: settings first, then the role.
+// assigned takes what metadata says: settings and the role.
 func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 	if s.stopping || r.deleting {
 		return
@@ -354,31 +354,38 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 		s.countOffline(r, true)
 		return
 	}
-	if r.machine == nil {
-		r.machine = partition.New(partition.Config{
-			Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings, Session: max(s.session, a.session),
-		})
-		r.log = a.settings.Log
-		s.replicas[r.id] = r
-		r.closed = true // until it is opened
-		if r.dir.health.ails.Load() {
-			s.step(now, r, &partition.Ailing{Ails: true})
-		}
-		if s.doubt {
-			s.step(now, r, &partition.Doubted{Doubt: true})
-		}
-	} else {
-		s.step(now, r, &partition.Configure{Settings: a.settings.Settings, Reopen: a.settings.Log != r.log})
-		r.log = a.settings.Log
-	}
+	var role partition.Input = &a.follow
 	if a.leads {
+		role = &a.lead
 		s.follow(now, r, model.NoNode)
-		s.step(now, r, &a.lead)
+	}
+	reopen := a.settings.Log != r.log
+	r.log = a.settings.Log
+	if r.machine == nil {
+		s.makeMachine(now, r, a)
+		s.step(now, r, role)
 	} else {
-		s.step(now, r, &a.follow)
+		s.step(now, r, &partition.Configure{Settings: a.settings.Settings, Reopen: reopen, Role: role})
+	}
+	if !a.leads {
 		s.follow(now, r, a.follow.Leader)
 	}
 	s.tellRefused(now, r)
+}
+
+// makeMachine makes the machine of a replica, which has no role yet.
+func (s *Shard) makeMachine(now time.Time, r *replica, a *assignment) {
+	r.machine = partition.New(partition.Config{
+		Partition: r.id, Node: s.cfg.NodeID, Limits: s.cfg.Limits, Settings: a.settings.Settings, Session: max(s.session, a.session),
+	})
+	s.replicas[r.id] = r
+	r.closed = true // until it is opened
+	if r.dir.health.ails.Load() {
+		s.step(now, r, &partition.Ailing{Ails: true})
+	}
+	if s.doubt {
+		s.step(now, r, &partition.Doubted{Doubt: true})
+	}
 }
 
 // remove ends a replica whose log metadata gave up, and deletes the log.

@@ -18,6 +18,7 @@ var kept = []struct {
 	{5, 4, "controller: reassign from the only replica that has everything to none that may have lost something"},
 	{7, 4, "simulation: take power from no replica that may come to be alone in sync before it knows"},
 	{10, 3, "simulation: ask no leader that is older than the one that has acknowledged"},
+	{24, 3, "partition: take the role and the settings of one metadata at once"},
 	{8, 2, "simulation: take a disk only where the ELR keeps the others"},
 }
 
