@@ -304,6 +304,40 @@ func TestRefusedSync(t *testing.T) {
 	}
 }
 
+// TestRefusedAsPowerGoes: a sync that is refused since the power goes has no part in what is
+// lost with it.
+func TestRefusedAsPowerGoes(t *testing.T) {
+	m := mount(t)
+	m.fill("log", []byte("old"))
+	m.Set(Fault{Ops: Syncs, Least: time.Hour, Most: time.Hour, Err: syscall.EIO})
+	var f *os.File
+	m.do(func() (err error) {
+		f, err = os.OpenFile(m.path("log"), os.O_RDWR, 0)
+		return err
+	})
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("new"), 0); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() { refused <- f.Sync() }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for m.Hits() == 0 {
+		<-tick.C
+	}
+	m.losePower(1)
+	if err := <-refused; !errors.Is(err, syscall.EIO) {
+		t.Errorf("the sync that was under way: error %v, want %v", err, syscall.EIO)
+	}
+	m.Set()
+	m.do(func() error { return put(m.path("log"), []byte("sync"), 0, true) })
+	m.losePower(1)
+	if got := string(m.read("log")); got != "sync" {
+		t.Errorf("%q is read, which was synced since", got)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	m := mount(t)
 	m.fill("logs/log", []byte("old"))

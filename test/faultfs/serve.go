@@ -34,9 +34,7 @@ func (s *session) begin(op Ops, id uint64, name string) (*node, fuse.Status) {
 	if op != 0 {
 		if errno := s.meet(op, n, name); errno != 0 {
 			if op == Syncs && n.content != nil {
-				n.mu.Lock()
-				n.content.refuseSync()
-				n.mu.Unlock()
+				s.refuseSync(n)
 			}
 			return nil, fuse.Status(errno)
 		}
@@ -50,6 +48,18 @@ func (s *session) begin(op Ops, id uint64, name string) (*node, fuse.Status) {
 }
 
 func (s *session) end() { s.power.RUnlock() }
+
+// refuseSync has a file know that a sync of it was refused, unless the power is gone.
+func (s *session) refuseSync(n *node) {
+	s.power.RLock()
+	defer s.power.RUnlock()
+	if !s.isOn() {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.content.refuseSync()
+}
 
 func status(err error) fuse.Status {
 	var errno syscall.Errno
