@@ -123,6 +123,7 @@ func (d *devCluster) takeTransport() error {
 		if !ok {
 			continue
 		}
+		d.transport = nil // what is decoded into a map is added to it
 		if err := json.Unmarshal([]byte(section), &d.transport); err != nil || d.transport == nil {
 			return &usageError{fmt.Sprintf("--set %s: want JSON with several brokers, such as {\"security\":\"plaintext\"}", pair)}
 		}

@@ -90,12 +90,14 @@ func TestTransportOfSeveralBrokers(t *testing.T) {
 	if got := section(2); got != `{"listen":"`+d.state.Endpoints[1]+`","secret_file":"file"}` {
 		t.Errorf("by default: %s", got)
 	}
-	d.set = []string{"log.level=debug", `transport.config={"security":"plaintext"}`, "num.partitions=7"}
+	d.set = []string{
+		`transport.config={"secret_file":"another"}`, "log.level=debug", `transport.config={"security":"plaintext"}`, "num.partitions=7",
+	}
 	if err := d.takeTransport(); err != nil {
 		t.Fatal(err)
 	}
 	if got := section(2); got != `{"listen":"`+d.state.Endpoints[1]+`","security":"plaintext"}` {
-		t.Errorf("where it is said: %s", got)
+		t.Errorf("where it is said, the last one counts: %s", got)
 	}
 	if err := d.check(3); err != nil {
 		t.Error(err)
