@@ -18,7 +18,7 @@ func (m *Machine) heartbeat(c Command, beat Heartbeat, out *Effects) bool {
 	}
 	m.hear(beat.Broker, beat.Epoch, beat.Offset)
 	known, ok := m.soft.committed.Broker(beat.Broker)
-	if !ok || known.Epoch != beat.Epoch || m.decision().wants(b, beat) {
+	if !ok || known.Epoch != beat.Epoch || m.decision().wants(b, beat) || !slices.Equal(offline(known, beat), known.Offline) {
 		return false
 	}
 	answer := answerTo(known, beat)

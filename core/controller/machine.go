@@ -220,6 +220,9 @@ func (m *Machine) command(c Command, out *Effects) {
 	}
 	d := m.decision()
 	answer := d.decide(c.Op)
+	if _, beat := c.Op.(Heartbeat); beat && answer.Err == nil {
+		answer.Heartbeat.Offset = m.soft.committed.Offset // a later one, where it waits for what was decided
+	}
 	if m.propose(d, out) {
 		if op, ok := c.Op.(RegisterBroker); ok {
 			m.barrier, m.registering = m.lastProposal, op.Registration.NodeID
@@ -268,7 +271,7 @@ func (m *Machine) committed(in Committed, out *Effects) {
 		}
 	}
 	for i := range done.answers {
-		if h := &done.answers[i].Answer.Heartbeat; *h != (HeartbeatAnswer{}) {
+		if h := &done.answers[i].Answer.Heartbeat; h.Offset != 0 {
 			h.Offset = in.Image.Offset
 		}
 	}

@@ -221,6 +221,9 @@ func (s *story) show(answered []CommandID) string {
 	for _, id := range answered {
 		a := s.answers[id]
 		fmt.Fprintf(&b, "%d %s:", id, s.ops[id])
+		if s.ops[id] == "beat" && a.Err == nil && a.Heartbeat.Offset == 0 {
+			b.WriteString(" by no metadata")
+		}
 		switch {
 		case a.Err != nil:
 			fmt.Fprintf(&b, " %s", code(a.Err))

@@ -180,7 +180,9 @@ func (m *Machine) hear(in *Beaten) {
 		return
 	}
 	sent.offset = in.Offset
-	m.counts = sent
+	if m.counts.call == 0 || sent.offset <= m.counts.offset { // else metadata that come ever later would let none count
+		m.counts = sent
+	}
 	m.count()
 }
 

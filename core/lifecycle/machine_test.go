@@ -236,6 +236,25 @@ func TestLeaseIsFromWhenItWasAskedFor(t *testing.T) {
 	}
 }
 
+// TestLeaseGoesOnWhileTheMetadataIsLate: each answer is by metadata that is not here yet, and
+// the broker is heard of all the same, by the first of them.
+func TestLeaseGoesOnWhileTheMetadataIsLate(t *testing.T) {
+	s := newStage(t)
+	s.register(7)
+	s.step(&Seen{Offset: 9, Registered: true, Incarnation: mine, Epoch: 7})
+	for n := int64(10); n < 20; n++ {
+		first := s.beat(s.due())
+		sent := s.now
+		s.step(&Beaten{Call: first.Call, Offset: 10 * n})
+		second := s.beat(s.due())
+		s.step(&Beaten{Call: second.Call, Offset: 10*n + 5})
+		s.step(&Seen{Offset: 10 * n, Registered: true, Incarnation: mine, Epoch: 7})
+		if got := s.m.LastHeard(); !got.Equal(sent) {
+			t.Fatalf("round %d: heard %v after it was sent", n, got.Sub(sent))
+		}
+	}
+}
+
 func TestReplaced(t *testing.T) {
 	s := newStage(t)
 	s.register(7)

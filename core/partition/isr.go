@@ -146,12 +146,8 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 		unsure = unsure || m.asking.unsure && f.maybe && !f.inISR
 	}
 	switch {
-	case shrinks && !now.Before(m.asking.shrinkAt):
-		stays := func(f *follower) bool { return f.inISR && !f.lags }
-		if !slices.ContainsFunc(m.followers, func(f follower) bool { return stays(&f) }) && !m.mayBeAlone(out) {
-			return
-		}
-		m.ask(false, stays, out)
+	case shrinks && !now.Before(m.asking.shrinkAt) && m.mayShrink(out):
+		m.ask(false, (*follower).stays, out)
 	case grows && !now.Before(m.asking.growAt):
 		m.ask(true, func(f *follower) bool { return f.inISR || m.mayJoin(f) }, out)
 	case unsure && !now.Before(m.asking.shrinkAt):
@@ -165,6 +161,20 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 // does the question comes too late. (KAFKA-1211, KIP-101, KIP-455)
 func (m *Machine) mayJoin(f *follower) bool {
 	return !f.inISR && f.live && f.under >= m.lead.PartitionEpoch && f.acked >= max(m.hw, m.epochStart, f.rejoins)
+}
+
+// stays reports whether a follower is to stay in the ISR.
+func (f *follower) stays() bool { return f.inISR && !f.lags }
+
+// mayShrink reports whether the ISR may be without those that lag: others stay in it, or what
+// was committed is safe here. Else one that has caught up may join meanwhile.
+func (m *Machine) mayShrink(out *Effects) bool {
+	for i := range m.followers {
+		if m.followers[i].stays() {
+			return true
+		}
+	}
+	return m.mayBeAlone(out)
 }
 
 // mayBeAlone reports whether all that was committed survives the loss of power here, where

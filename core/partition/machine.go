@@ -291,7 +291,9 @@ func (m *Machine) View() View {
 	if m.first >= 0 {
 		v.First = m.first
 	}
-	v.Follows, v.open = m.role == roleFollower, m.open()
+	if v.Follows, v.open = m.role == roleFollower, m.open(); v.Follows {
+		v.known = m.up.highWater
+	}
 	switch {
 	case m.state == stateIdle || m.state == stateEnded:
 	case m.state == stateOffline:

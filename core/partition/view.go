@@ -36,8 +36,9 @@ type View struct {
 	Why        error // for StatusOffline, and while the log cannot be opened
 
 	epochs   *epochCache
-	readable bool // with StatusFollowing: the offsets are those of the log
-	open     bool // likewise: its log is open
+	readable bool  // with StatusFollowing: the offsets are those of the log
+	open     bool  // likewise: its log is open
+	known    int64 // on a follower: the leader's high watermark, by its last word
 }
 
 // Serving is nil when offsets are known and this replica leads. Otherwise the
@@ -110,8 +111,9 @@ func (v *View) CheckFetch(offset int64, current, lastFetched model.LeaderEpoch) 
 			return &end, nil
 		}
 	}
-	if v.Follows && offset > v.LEO {
-		// The leader may have it: that is no reason to give up the place. (KIP-392)
+	if v.Follows && offset > v.LEO && offset <= v.known {
+		// The leader has it: that is no reason to give up the place. Beyond, a client is to
+		// ask the leader, which it does when it hears that the offset is out of range. (KIP-392)
 		return nil, fmt.Errorf("offset %d is above %d, all that this follower has: %w", offset, v.LEO, model.ErrOffsetNotAvailable)
 	}
 	if offset < v.LogStart || offset > v.LEO {

@@ -82,9 +82,11 @@ func TestFollowerServesReads(t *testing.T) {
 		{true, 5, nil},
 		{true, 15, nil},
 		{true, 16, model.ErrOffsetNotAvailable},
+		{true, 17, model.ErrOffsetNotAvailable},
+		{true, 18, model.ErrOffsetOutOfRange},
 		{false, 16, model.ErrOffsetOutOfRange},
 	} {
-		v := View{Follows: tc.follows, Epoch: 4, LogStart: 5, HighWater: 10, LEO: 15}
+		v := View{Follows: tc.follows, Epoch: 4, LogStart: 5, HighWater: 10, LEO: 15, known: 17}
 		if _, err := v.CheckFetch(tc.offset, 4, model.NoEpoch); !errors.Is(err, tc.err) {
 			t.Errorf("follows %v, offset %d: %v, want %v", tc.follows, tc.offset, err, tc.err)
 		}

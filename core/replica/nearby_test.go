@@ -54,8 +54,8 @@ func TestAFollowerServesConsumers(t *testing.T) {
 	if got := follower.nearby(2, 0, atFollower); got.Err != nil || got.Bytes() != 0 || got.HighWatermark != 2 {
 		t.Errorf("of what is not committed it gave %d bytes, %+v", got.Bytes(), got)
 	}
-	if got := follower.nearby(4, 0, atFollower); !errors.Is(got.Err, model.ErrOffsetNotAvailable) {
-		t.Errorf("of what it has not got it said %v", got.Err)
+	if got := follower.nearby(4, 0, atFollower); !errors.Is(got.Err, model.ErrOffsetOutOfRange) {
+		t.Errorf("of what nobody has it said %v", got.Err)
 	}
 	if got := f.brokers[1].nearby(3, 0, elsewhere); got.Err != nil || got.Elsewhere {
 		t.Errorf("from beyond what all have the leader sent it elsewhere: %+v", got)
