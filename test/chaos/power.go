@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -27,7 +28,7 @@ type power struct {
 	*run
 	dir   string
 	flush string
-	load  *load
+	load  *load // nil: none is on
 	boots int
 
 	dropped   faultfs.Lost
@@ -72,7 +73,7 @@ func powerCuts(ctx context.Context, opts options, all *table) error {
 			break // what does not serve tells nothing more
 		}
 	}
-	p.load.finish()
+	p.endLoad((*load).finish)
 	c.readBackFromEach()
 	say(opts.out, "power cuts with %s: the disks dropped %d names, and of %d files what was not synced, %d bytes of it appended; %d cuts took %d acknowledged records, and named them\n",
 		p.flush, p.dropped.Names, p.dropped.Files, p.dropped.Bytes, p.lossy, p.forgotten)
@@ -110,6 +111,14 @@ func (p *power) found() error {
 	return err
 }
 
+// endLoad ends the load, if one is on.
+func (p *power) endLoad(end func(*load)) {
+	if p.load != nil {
+		end(p.load)
+	}
+	p.load = nil
+}
+
 // boot is another start of the machine.
 func (p *power) boot() error {
 	p.boots++
@@ -126,7 +135,7 @@ func (p *power) cut() (what string, err error) {
 	}
 	if p.flush == flushReplicated {
 		// Its producers have been told of what may be gone, and would say so.
-		p.load.abandon()
+		p.endLoad((*load).abandon)
 	}
 	if err := p.boot(); err != nil {
 		return "", err
@@ -244,7 +253,7 @@ func (p *power) named(outputs map[int]int64) (what string, err error) {
 
 // judge ends the load, compares, and begins it again.
 func (p *power) judge() error {
-	p.load.finish()
+	p.endLoad((*load).finish)
 	if err := p.awaitInSync(); err != nil {
 		return err
 	}
@@ -262,27 +271,37 @@ func (p *power) judge() error {
 // compare holds the replicas of each partition against each other, byte by byte.
 func (p *power) compare() error {
 	for partition := range partitions {
-		var first [][]byte
+		var logs [][][]byte
 		for _, b := range p.nodes {
 			batches, err := b.disk.batches(partition)
 			if err != nil {
 				return err
 			}
-			if first == nil {
-				first = batches
-			}
-			if len(batches) != len(first) {
-				return fmt.Errorf("partition %d: broker %d has %d batches, and broker 1 %d", partition, b.n, len(batches), len(first))
-			}
-			for i, batch := range batches {
-				if !bytes.Equal(batch, first[i]) {
-					return fmt.Errorf("partition %d: the batch of broker %d at offset %d is not that of broker 1", partition, b.n, binary.BigEndian.Uint64(batch))
-				}
+			logs = append(logs, batches)
+		}
+		if err := alike(logs); err != nil {
+			return fmt.Errorf("partition %d: %w", partition, err)
+		}
+	}
+	return nil
+}
+
+// alike says where the batches of the brokers' logs are not those of the first one's, or that
+// there are none.
+func alike(logs [][][]byte) error {
+	first := logs[0]
+	for i, batches := range logs {
+		if len(batches) != len(first) {
+			return fmt.Errorf("broker %d has %d batches, and broker 1 %d", i+1, len(batches), len(first))
+		}
+		for n, batch := range batches {
+			if !bytes.Equal(batch, first[n]) {
+				return fmt.Errorf("the batch of broker %d at offset %d is not that of broker 1", i+1, binary.BigEndian.Uint64(batch))
 			}
 		}
-		if len(first) == 0 {
-			return fmt.Errorf("partition %d: there are no batches", partition)
-		}
+	}
+	if len(first) == 0 {
+		return errors.New("there are no batches")
 	}
 	return nil
 }
