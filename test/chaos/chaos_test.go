@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,8 +49,7 @@ func shortEvents() []event {
 }
 
 // TestChaos has each kind of event once, all brokers restarted under three clients, and one
-// broker become three. What decides is drawn;
-// the output says what it was.
+// broker become three. What decides is drawn; the output says what it was.
 func TestChaos(t *testing.T) {
 	var out bytes.Buffer
 	opts := options{
@@ -62,6 +62,14 @@ func TestChaos(t *testing.T) {
 		return
 	}
 	t.Log(out.String())
+}
+
+// TestNoHurry: events of which none is the last are refused before any broker is started.
+func TestNoHurry(t *testing.T) {
+	opts := options{events: shortEvents(), hurry: 0, dir: t.TempDir(), brokerd: brokerd, out: t.Output()}
+	if _, err := chaos(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "-hurry 0") {
+		t.Errorf("error %v", err)
+	}
 }
 
 // silentFor is how long a broker is watched that is to found nothing.

@@ -126,6 +126,9 @@ func choose(names string) ([]event, error) {
 // chaos does what is asked for, or less where ctx ends before, and tells whether a promise was
 // broken.
 func chaos(ctx context.Context, opts options) (broken bool, err error) {
+	if len(opts.events) > 0 && opts.hurry < 1 {
+		return false, fmt.Errorf("-hurry %d: after one event at least all must serve again", opts.hurry)
+	}
 	if opts.dir == "" {
 		if opts.dir, err = os.MkdirTemp("", "brokerd-chaos-"); err != nil {
 			return false, err
