@@ -35,6 +35,9 @@ func (c *cluster) retireMore() {
 			c.retiring = nil
 			return
 		case asked == nil:
+		case held > 0 && n.retired: // somebody has put a topic there meanwhile
+			n.retired = false
+			c.restart(n)
 		case held > 0 && !c.noticed():
 		case held > 0:
 			over := c.doubt()
