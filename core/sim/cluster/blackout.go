@@ -29,25 +29,35 @@ func (c *cluster) blackout() {
 		for i := range t.Partitions {
 			p := model.Partition{Topic: t.ID, Index: int32(i)}
 			end := c.leastEnd(p, &t.Partitions[i])
+			if end < c.check.Committed(p) {
+				c.report.Excused++
+			}
 			c.check.MayBeLost(p, end)
 			c.highest[p] = min(c.highest[p], end)
 		}
 	}
 }
 
-// leastEnd is the least end of the logs of all replicas that count, as they lie on disk.
+// leastEnd is the least end of the logs of all replicas that count and are there, as they lie on
+// disk. One that was wiped can neither lead nor say how long its log is.
 func (c *cluster) leastEnd(id model.Partition, p *image.Partition) int64 {
 	least := int64(-1)
 	for _, r := range slices.Concat(p.ISR, p.ELR, p.LastKnownELR) {
-		n, end := c.node(r), int64(0)
-		if n != nil {
-			end = n.endOf(id)
+		n := c.node(r)
+		if n == nil || !n.holds(p) {
+			continue
 		}
-		if least < 0 || end < least {
+		if end := n.endOf(id); least < 0 || end < least {
 			least = end
 		}
 	}
 	return max(least, 0)
+}
+
+// holds says whether a node's disk is the one that its replica of a partition was put on.
+func (n *node) holds(p *image.Partition) bool {
+	i := slices.Index(p.Replicas, n.id)
+	return i >= 0 && (p.Directories[i].IsZero() || p.Directories[i] == n.directory)
 }
 
 // endOf is how far a log on a node's disk can be read, whose store is down.

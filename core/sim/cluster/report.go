@@ -33,6 +33,7 @@ type Report struct {
 	Wipes       int // of disks
 	AllAtOnce   int // times that all nodes went
 	Blackouts   int // times that all lost power, and not all was flushed
+	Excused     int // partitions at such times, of which something that was committed may be lost
 	Joins       int // of nodes
 	Retired     int // likewise, for ever
 	Topics      int
