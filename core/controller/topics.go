@@ -244,7 +244,7 @@ func (d *decision) checkReplicas(replicas []model.NodeID, factor int) error {
 	case len(replicas) != factor:
 		return fmt.Errorf("%d replicas where the topic's partitions have %d: %w", len(replicas), factor, model.ErrInvalidAssignment)
 	}
-	alive := false
+	alive, holds := false, false
 	for i, n := range replicas {
 		if slices.Contains(replicas[:i], n) {
 			return fmt.Errorf("broker %d is named twice: %w", n, model.ErrInvalidAssignment)
@@ -253,10 +253,14 @@ func (d *decision) checkReplicas(replicas []model.NodeID, factor int) error {
 		if !ok {
 			return fmt.Errorf("broker %d is not registered: %w", n, model.ErrInvalidAssignment)
 		}
-		alive = alive || d.alive(n) && stores(b)
+		alive = alive || d.alive(n)
+		holds = holds || d.alive(n) && stores(b)
 	}
-	if !alive {
+	switch {
+	case !alive:
 		return fmt.Errorf("none of the brokers %v is up: %w", replicas, model.ErrInvalidReplication)
+	case !holds:
+		return fmt.Errorf("of the brokers %v, none that is up has a directory that serves: %w", replicas, model.ErrInvalidReplication)
 	}
 	return nil
 }
