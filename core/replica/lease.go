@@ -7,8 +7,8 @@ import (
 	"github.com/brokerd/brokerd/core/partition"
 )
 
-// lease is until when the active controller has nobody else lead what this broker leads, as
-// far as this broker has heard. Nothing that acks=all stands for rests on it.
+// lease is until when the active controller does not fence this broker for its silence, as far
+// as this broker has heard. Nothing that acks=all stands for rests on it.
 type lease struct {
 	began time.Time
 	until atomic.Int64 // nanoseconds since began; 0: it was never told, and is not looked at
@@ -16,9 +16,11 @@ type lease struct {
 	doubting atomic.Int32
 }
 
-// Leased tells that no other broker is to lead what this one leads before a time, but by
-// metadata that is here. When it has passed, as after a pause of the process, acks 0 and 1 wait
-// for followers, until there is another lease. It does not block.
+// Leased tells that this broker is not fenced for its silence before a time, and that the
+// metadata is here by which the controller said so. When it has passed, as after a pause of the
+// process, acks 0 and 1 wait for followers, until there is another lease. It is fencing alone
+// that waits for a lease: a preferred election, a reassignment or a directory that does not
+// serve has another broker lead at any time. It does not block.
 func (m *Manager) Leased(until time.Time) {
 	m.lease.until.Store(max(1, int64(until.Sub(m.lease.began))))
 	if m.lease.doubting.Load() == 0 {
