@@ -64,8 +64,8 @@ func (r *FetchResponse) Topic(name string, id [16]byte) {
 	r.Topics = append(r.Topics, FetchedTopic{Name: name, ID: id, from: len(r.partitions)})
 }
 
-// Partition adds a partition to the last topic. It prefers no replica,
-// names no leader, diverges nowhere and has no offsets; what it is, is for the caller to say before the next one is added.
+// Partition adds a partition to the last topic. It prefers no replica, names no leader, diverges
+// nowhere and has no offsets; what it is, is for the caller to say before the next one is added.
 func (r *FetchResponse) Partition(index int32) *FetchedPartition {
 	r.partitions = append(r.partitions, FetchedPartition{
 		Index: index, HighWatermark: -1, LastStable: -1, LogStart: -1, Preferred: -1, DivergingEpoch: -1, DivergingEnd: -1, Leader: -1, LeaderEpoch: -1,

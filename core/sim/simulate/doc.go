@@ -14,6 +14,6 @@
 // It owns the processes (pool.go), the file (results.go) and what is printed. What a seed does,
 // and what is wrong with it, is core/sim/cluster's. It goes on where it was stopped
 // (TestGoesOnWhereItWasStopped), and no process that dies goes unnoticed (TestAProcessThatDies).
-// The program ends with 1 where a seed has
-// failed, and with 2 where it could not do what it was asked for.
+// The program ends with 1 where a seed has failed, and with 2 where it could not do what it was
+// asked for.
 package main
