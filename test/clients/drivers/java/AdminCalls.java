@@ -18,6 +18,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
@@ -151,13 +152,15 @@ final class AdminCalls {
 
   private void cluster(Admin admin) throws Exception {
     var c = admin.describeCluster();
-    int brokers = c.nodes().get().size();
-    int broker = c.nodes().get().iterator().next().id();
-    check("describe_cluster", !c.clusterId().get().isEmpty() && brokers >= 1);
+    var nodes = c.nodes().get();
+    int broker = nodes.iterator().next().id();
+    check("describe_cluster", !c.clusterId().get().isEmpty()
+        && nodes.stream().map(Node::id).distinct().count() == nodes.size());
     var dirs = admin.describeLogDirs(List.of(broker)).allDescriptions().get().get(broker);
     check("describe_log_dirs", dirs.values().stream()
         .anyMatch(d -> d.replicaInfos().containsKey(new TopicPartition(topic, 0))));
-    check("describe_quorum", admin.describeMetadataQuorum().quorumInfo().get().voters().size() <= brokers);
+    int voters = admin.describeMetadataQuorum().quorumInfo().get().voters().size();
+    check("describe_quorum", 1 <= voters && voters <= nodes.size());
     var p0 = new TopicPartition(topic, 0);
     var elected = admin.electLeaders(ElectionType.PREFERRED, Set.of(p0)).partitions().get();
     check("elect_leaders", elected.get(p0).orElseThrow() instanceof ElectionNotNeededException);
