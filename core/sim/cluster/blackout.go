@@ -15,6 +15,7 @@ import (
 func (c *cluster) blackout() {
 	c.report.Blackouts++
 	c.w.Note("all nodes lose power at once")
+	whole := c.whole()
 	for _, n := range c.nodes {
 		if n.up() {
 			n.kill(memnet.Silent)
@@ -28,7 +29,7 @@ func (c *cluster) blackout() {
 	for t := range c.check.Newest().Topics() {
 		for i := range t.Partitions {
 			p := model.Partition{Topic: t.ID, Index: int32(i)}
-			end := c.leastEnd(p, &t.Partitions[i])
+			end := c.leastEnd(p, &t.Partitions[i], whole[p])
 			if end < c.check.Committed(p) {
 				c.report.Excused++
 			}
@@ -38,11 +39,33 @@ func (c *cluster) blackout() {
 	}
 }
 
-// leastEnd is the least end of the logs of all replicas that count and are there, as they lie on
-// disk. One that was wiped can neither lead nor say how long its log is.
-func (c *cluster) leastEnd(id model.Partition, p *image.Partition) int64 {
+// whole are the nodes that have all that was committed of each partition: by a question that
+// is on its way any of them may be in sync when its answer is known.
+func (c *cluster) whole() map[model.Partition][]model.NodeID {
+	out := make(map[model.Partition][]model.NodeID)
+	for t := range c.check.Newest().Topics() {
+		for i := range t.Partitions {
+			p := model.Partition{Topic: t.ID, Index: int32(i)}
+			for _, n := range c.nodes {
+				if !n.up() {
+					continue
+				}
+				for _, e := range n.manager.LogEnds([]model.Partition{p}) {
+					if e.LEO >= c.check.Committed(p) {
+						out[p] = append(out[p], n.id)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// leastEnd is the least end of the logs of all replicas that count, or may by now, and are there,
+// as they lie on disk. One that was wiped can neither lead nor say how long its log is.
+func (c *cluster) leastEnd(id model.Partition, p *image.Partition, whole []model.NodeID) int64 {
 	least := int64(-1)
-	for _, r := range slices.Concat(p.ISR, p.ELR, p.LastKnownELR) {
+	for _, r := range slices.Concat(p.ISR, p.ELR, p.LastKnownELR, whole) {
 		n := c.node(r)
 		if n == nil || !n.holds(p) {
 			continue
