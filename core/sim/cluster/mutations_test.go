@@ -14,8 +14,8 @@ import (
 )
 
 // mutations are faults that a cluster could have, each of which is caught within a few
-// dozen seeds. Those that take more are in rareMutations, and those whose author did not know
-// what is checked in blindMutations.
+// dozen seeds. Those that take more are in rareMutations, and those that are chosen without
+// regard to what is checked in blindMutations.
 var mutations = []mutant.Mutation{
 	{
 		Name: "raise the high watermark by the committed ISR alone",
