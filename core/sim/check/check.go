@@ -25,6 +25,7 @@ type partition struct {
 	read    map[int64]string
 	leaders map[model.LeaderEpoch]*term
 	highest model.LeaderEpoch // of leaders
+	gaps    bool              // all that is known of a producer may have been lost
 }
 
 // acked is a record that was acknowledged with acks=all.
@@ -120,9 +121,11 @@ func (c *Checker) Committed(p model.Partition) int64 {
 }
 
 // MayBeLost tells that what a partition had from an offset on may be lost, by what nobody
-// promises to survive. Another value may come there.
+// promises to survive. Another value may come there, and a producer of which nothing is left
+// goes on with its next one: a broker takes whatever sequence comes first. (KIP-360)
 func (c *Checker) MayBeLost(p model.Partition, from int64) {
 	s := c.of(p)
+	s.gaps = true
 	maps.DeleteFunc(s.acked, func(at int64, _ acked) bool { return at >= from })
 	maps.DeleteFunc(s.read, func(at int64, _ string) bool { return at >= from })
 	for _, t := range s.leaders {

@@ -102,6 +102,18 @@ var histories = []struct {
 		c.Acknowledged(p0, 2, 2, 1, []string{"1.0"})
 		c.Logs(p0, 2, 2, []Log{logOf(t, 2, 1, "1.0", "1.0")})
 	}},
+	{name: "all of a producer lost that may be", tell: func(t *testing.T, c *Checker) {
+		c.Idempotent(1)
+		c.Acknowledged(p0, 1, 1, 0, []string{"2.0", "1.0"})
+		c.MayBeLost(p0, 1)
+		c.Acknowledged(p0, 2, 2, 1, []string{"1.1"})
+		c.Logs(p0, 2, 2, []Log{logOf(t, 2, 1, "2.0", "1.1")})
+	}},
+	{name: "a gap after what may be lost", want: "producer 1's value 3 comes where 2 should", tell: func(t *testing.T, c *Checker) {
+		c.Idempotent(1)
+		c.MayBeLost(p0, 0)
+		c.Logs(p0, 1, 2, []Log{logOf(t, 1, 1, "1.1", "1.3")})
+	}},
 	{name: "more lost than may be", want: "acknowledged for 1.0 in epoch 1, is lost", tell: func(t *testing.T, c *Checker) {
 		c.Acknowledged(p0, 1, 1, 0, []string{"1.0", "1.1"})
 		c.MayBeLost(p0, 1)

@@ -94,7 +94,7 @@ func (c *Checker) complete(p model.Partition, l *Log, highWatermark int64) {
 		order = append(order, string(r.Value))
 	}
 	c.present(s, l, highWatermark, values)
-	c.once(p, l.Start > 0, order)
+	c.once(p, l.Start > 0 || s.gaps, order)
 }
 
 // present: what was acknowledged or read is there.
@@ -120,9 +120,9 @@ func (c *Checker) present(s *partition, l *Log, highWatermark int64, values map[
 	}
 }
 
-// once: what an idempotent producer sent is there once, in order, without a gap, but for
-// what was trimmed off the front.
-func (c *Checker) once(p model.Partition, trimmed bool, values []string) {
+// once: what an idempotent producer sent is there once, in order, without a gap, but for its
+// first ones where some may be missing, since they were trimmed off the front or lost.
+func (c *Checker) once(p model.Partition, missing bool, values []string) {
 	next := make(map[int]int)
 	for _, v := range values {
 		var id, n int
@@ -134,7 +134,7 @@ func (c *Checker) once(p model.Partition, trimmed bool, values []string) {
 			continue
 		}
 		want, seen := next[id]
-		if n != want && (seen || !trimmed) {
+		if n != want && (seen || !missing) {
 			c.violate("partition %s: producer %d's value %d comes where %d should", p, id, n, want)
 		}
 		next[id] = n + 1
