@@ -5,7 +5,7 @@ from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, Ka
 from kafka.admin import ConfigResource, OffsetSpec
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 import protocol
@@ -87,10 +87,17 @@ def learn(consumer, topic):
     """Lets a consumer know a topic's partitions before it joins a group.
 
     Otherwise it joins, assigns nothing, and joins again when it has heard of them. If poll's time ends in the midst of
-    that second joining, kafka-python 3.0.12 forgets the answer and waits for ever, on Apache Kafka as well.
+    that second joining, kafka-python 3.0.12 forgets the answer and waits for ever, on Apache Kafka as well. And it
+    fails at once where the broker that it happens to ask has just died, instead of asking another.
     """
-    if not consumer.partitions_for_topic(topic):
-        raise protocol.Failure(f"there is no topic {topic}")
+
+    def known():
+        try:
+            return bool(consumer.partitions_for_topic(topic))
+        except KafkaConnectionError:
+            return False
+
+    eventually(f"topic {topic} known", known, True)
 
 
 def member(args):
