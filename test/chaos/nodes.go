@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,15 +13,14 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 const (
 	// supervisedAfter is when a broker that ended by itself is started again.
 	supervisedAfter = 200 * time.Millisecond
 	stopTimeout     = 30 * time.Second
-	// Ports of brokers are below those that kernels give to connections, so that nobody has
-	// them between two lives of a broker.
-	portMin, portMax = 10_000, 30_000
 )
 
 // Names of plugins, as they are in the command line of their processes.
@@ -63,26 +61,14 @@ type life struct {
 	err  error
 }
 
-// freePort finds a port that nobody listens on.
-func freePort() (int, error) {
-	for range 200 {
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			l.Close()
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no free port from %d to %d", portMin, portMax)
-}
-
 // newNode makes a broker that is yet to be started. Others dial it by a network.
 func newNode(n int, executable, dir, secret string, w between) (*node, error) {
+	free, err := ports.Free(3)
+	if err != nil {
+		return nil, err
+	}
 	var at [3]string
-	for i := range at {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
+	for i, port := range free {
 		at[i] = net.JoinHostPort(w.host(n), strconv.Itoa(port))
 	}
 	b := &node{
@@ -90,7 +76,6 @@ func newNode(n int, executable, dir, secret string, w between) (*node, error) {
 		dir: filepath.Join(dir, fmt.Sprintf("broker-%d", n)), output: filepath.Join(dir, fmt.Sprintf("broker-%d.log", n)),
 		clients: at[0], transport: at[1], admin: at[2], between: w,
 	}
-	var err error
 	b.reached, err = w.reach(n, b.transport)
 	return b, err
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // cluster is the brokers that cases run against: one, as `brokerd dev` starts it, or
@@ -57,7 +59,7 @@ const portsEach = 2
 func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
 // clusterPorts are free ports for as many brokers as the matrix has.
-func clusterPorts() ([]int, error) { return freePorts(suite.brokers * portsEach) }
+func clusterPorts() ([]int, error) { return ports.Free(suite.brokers * portsEach) }
 
 // ownCluster is brokers for this case alone, which are stopped with it.
 func (r *run) ownCluster() *cluster {

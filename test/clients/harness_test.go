@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -274,34 +273,4 @@ func (r *run) topic(addr, prefix string, partitions int32) string {
 		r.Fatalf("create topic %s: %v", name, err)
 	}
 	return name
-}
-
-// The ports of brokers: below those that kernels give to outgoing connections. A
-// client that dials a broker between two of its lives could be given the broker's
-// own port otherwise, be connected to itself, and keep the broker from coming
-// back.
-const (
-	portMin = 10_000
-	portMax = 30_000
-)
-
-// freePorts finds ports on loopback that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	var held []net.Listener // so that none is found twice
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
-	for range 100 + n {
-		if len(ports) == n {
-			return ports, nil
-		}
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", loopback(port)); err == nil {
-			held, ports = append(held, l), append(ports, port)
-		}
-	}
-	return nil, fmt.Errorf("no %d free ports from %d to %d", n, portMin, portMax)
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // behindRelay is brokers of the case's own that tell clients to come by a relay,
@@ -14,12 +16,12 @@ import (
 // them, are served and their answers lost.
 func (r *run) behindRelay(lose int) (*cluster, *relay) {
 	r.Helper()
-	ports, err := freePorts(suite.brokers * (portsEach + 1))
+	free, err := ports.Free(suite.brokers * (portsEach + 1))
 	if err != nil {
 		r.Fatal(err)
 	}
-	own, via := ports[suite.brokers:], []string(nil)
-	for _, port := range ports[:suite.brokers] {
+	own, via := free[suite.brokers:], []string(nil)
+	for _, port := range free[:suite.brokers] {
 		via = append(via, loopback(port))
 	}
 	c := r.ownClusterAt(own, via)

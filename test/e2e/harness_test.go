@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +14,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // executable builds brokerd, once for all tests, and returns its path. TestMain sets
@@ -86,46 +86,17 @@ func testContext(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// The ports of brokers: below those that kernels give to outgoing connections. A
-// client that dials a broker between two of its lives could be given the
-// broker's own port otherwise, be connected to itself, and keep the broker from
-// coming back.
-const (
-	portMin = 10_000
-	portMax = 30_000
-)
-
 // freePort finds a port on loopback that nobody listens on.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatalf("no free port from %d to %d", portMin, portMax)
-	return 0
-}
+func freePort(t *testing.T) int { return freePorts(t, 1) }
 
 // freePorts finds the first of n ports in a row on loopback that nobody listens on.
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
-next:
-	for range 100 {
-		port := freePort(t)
-		for i := 1; i < n; i++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
-			if err != nil {
-				continue next
-			}
-			l.Close()
-		}
-		return port
+	row, err := ports.InRow(n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("no %d free ports in a row", n)
-	return 0
+	return row[0]
 }
 
 // newClient is a franz-go client that is closed when the test ends.

@@ -22,9 +22,6 @@ const (
 	startTimeout = 30 * time.Second // of the broker, to its first answer
 	stopTimeout  = 20 * time.Second // from SIGTERM to its end
 	pingEvery    = 50 * time.Millisecond
-	// The port is below those that kernels give to outgoing connections: a client
-	// that dials it between two of its owner's lives could be connected to itself.
-	portMin, portMax = 10_000, 30_000
 )
 
 // address is where a broker is and what it calls itself.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // warmTimeout is how long the topic of committed offsets may take to be there.
@@ -136,41 +136,20 @@ func places(host string, brokers int, relayed bool) ([]place, error) {
 	if relayed {
 		each = 3
 	}
-	ports, err := freePorts(brokers * each)
+	found, err := ports.Free(brokers * each)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]place, brokers)
 	for i := range all {
-		bind := address{"127.0.0.1", ports[i]}
+		bind := address{"127.0.0.1", found[i]}
 		all[i] = place{
 			bind: bind, advertised: address{host, bind.port},
-			peers: fmt.Sprintf("127.0.0.1:%d", ports[brokers+i]),
+			peers: fmt.Sprintf("127.0.0.1:%d", found[brokers+i]),
 		}
 		if relayed {
-			all[i].advertised.port = ports[2*brokers+i]
+			all[i].advertised.port = found[2*brokers+i]
 		}
 	}
 	return all, nil
-}
-
-// freePorts finds ports on loopback that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	var held []net.Listener // so that none is found twice
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
-	for range 100 + n {
-		if len(ports) == n {
-			return ports, nil
-		}
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			held, ports = append(held, l), append(ports, port)
-		}
-	}
-	return nil, fmt.Errorf("no %d free ports from %d to %d", n, portMin, portMax)
 }

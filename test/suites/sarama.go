@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // sarama is the functional tests of IBM/sarama: five brokers, each behind a relay of
@@ -91,7 +93,7 @@ func startToxiproxy(ctx context.Context, s *session) (*toxiproxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(1)
+	found, err := ports.Free(1)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +102,13 @@ func startToxiproxy(ctx context.Context, s *session) (*toxiproxy, error) {
 		return nil, err
 	}
 	defer log.Close() // the process has its own descriptor
-	cmd := exec.Command(path, "-host", "127.0.0.1", "-port", strconv.Itoa(ports[0]))
+	cmd := exec.Command(path, "-host", "127.0.0.1", "-port", strconv.Itoa(found[0]))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start toxiproxy: %w", err)
 	}
-	t := &toxiproxy{cmd: cmd, api: fmt.Sprintf("http://127.0.0.1:%d", ports[0])}
+	t := &toxiproxy{cmd: cmd, api: fmt.Sprintf("http://127.0.0.1:%d", found[0])}
 	for i, p := range s.places {
 		if err := t.relay(ctx, i+1, p); err != nil {
 			return nil, errors.Join(fmt.Errorf("%w; see %s", err, log.Name()), t.stop())

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // Kafka makes so many Apache Kafka brokers of one cluster, each a controller too, with
@@ -21,16 +23,16 @@ func Kafka(ctx context.Context, dir string, brokers int, settings ...string) (*S
 	if err != nil {
 		return nil, fmt.Errorf("install Kafka (run this from the top of the tree): %w", err)
 	}
-	ports, err := freePorts(2 * brokers) // of brokers, and of controllers
+	row, err := ports.InRow(2 * brokers) // of brokers, and of controllers
 	if err != nil {
 		return nil, err
 	}
-	s := newServer("kafka", dir, ports[:brokers])
+	s := newServer("kafka", dir, row[:brokers])
 	formats, fctx := errgroup.WithContext(ctx)
 	for id := range brokers {
 		logging, properties := kafkaFile(dir, id, "log4j2.properties"), kafkaFile(dir, id, "server.properties")
 		for path, text := range map[string]string{
-			properties: kafkaProperties(s.Data(), id, ports, settings),
+			properties: kafkaProperties(s.Data(), id, row, settings),
 			logging: `status = error
 appender.f.type = File
 appender.f.name = F

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 // NATS makes one nats-server with JetStream, whose files are below dir; settings are of
@@ -18,11 +20,11 @@ func NATS(ctx context.Context, dir string, settings ...string) (*Server, error) 
 	if err != nil {
 		return nil, fmt.Errorf("install nats-server (run this from the top of the tree): %w", err)
 	}
-	ports, err := freePorts(1)
+	free, err := ports.Free(1)
 	if err != nil {
 		return nil, err
 	}
-	s := newServer("nats", dir, ports)
+	s := newServer("nats", dir, free)
 	config := filepath.Join(dir, "nats.conf")
 	if err := os.WriteFile(config, natsConfig(s.Addr, s.Data(), settings), 0o644); err != nil {
 		return nil, fmt.Errorf("configure NATS: %w", err)

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -12,14 +11,14 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/brokerd/brokerd/test/ports"
 )
 
 const (
 	startTimeout = 4 * time.Minute
 	stopTimeout  = 30 * time.Second
 	pollEvery    = 2 * time.Millisecond
-	// The ports of servers: below those that kernels give to outgoing connections.
-	portMin, portMax = 10_000, 30_000
 )
 
 // Server is one broker, or a cluster of them, which may be killed and started again on its
@@ -70,12 +69,12 @@ func BrokerdFrom(program, dir string, args ...string) (*Server, error) {
 
 // BrokerdCluster makes so many brokers of one cluster, which one `brokerd dev` runs.
 func BrokerdCluster(program, dir string, brokers int, args ...string) (*Server, error) {
-	ports, err := freePorts(brokers)
+	row, err := ports.InRow(brokers)
 	if err != nil {
 		return nil, err
 	}
-	s := newServer("brokerd", dir, ports)
-	argv := []string{program, "dev", "--data", s.Data(), "--port", strconv.Itoa(ports[0])}
+	s := newServer("brokerd", dir, row)
+	argv := []string{program, "dev", "--data", s.Data(), "--port", strconv.Itoa(row[0])}
 	if brokers > 1 {
 		argv, s.starter = append(argv, "--brokers", strconv.Itoa(brokers)), true
 	}
@@ -210,21 +209,3 @@ func (s *Server) Remove() error { return os.RemoveAll(s.dir) }
 func (s *Server) outputPath() string { return filepath.Join(s.dir, s.Name+".out") }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// freePorts finds so many in a row.
-func freePorts(n int) ([]int, error) {
-	for range 100 {
-		first := portMin + rand.IntN(portMax-portMin-n)
-		var ports []int
-		for port := first; port < first+n; port++ {
-			if l, err := net.Listen("tcp", loopback(port)); err == nil {
-				_ = l.Close()
-				ports = append(ports, port)
-			}
-		}
-		if len(ports) == n {
-			return ports, nil
-		}
-	}
-	return nil, fmt.Errorf("no %d free ports in a row from %d to %d", n, portMin, portMax)
-}
