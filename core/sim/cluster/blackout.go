@@ -42,19 +42,20 @@ func (c *cluster) blackout() {
 // whole are the nodes that have all that was committed of each partition: by a question that
 // is on its way any of them may be in sync when its answer is known.
 func (c *cluster) whole() map[model.Partition][]model.NodeID {
-	out := make(map[model.Partition][]model.NodeID)
+	var all []model.Partition
 	for t := range c.check.Newest().Topics() {
 		for i := range t.Partitions {
-			p := model.Partition{Topic: t.ID, Index: int32(i)}
-			for _, n := range c.nodes {
-				if !n.up() {
-					continue
-				}
-				for _, e := range n.manager.LogEnds([]model.Partition{p}) {
-					if e.LEO >= c.check.Committed(p) {
-						out[p] = append(out[p], n.id)
-					}
-				}
+			all = append(all, model.Partition{Topic: t.ID, Index: int32(i)})
+		}
+	}
+	out := make(map[model.Partition][]model.NodeID)
+	for _, n := range c.nodes {
+		if !n.up() {
+			continue
+		}
+		for _, e := range n.manager.LogEnds(all) {
+			if e.LEO >= c.check.Committed(e.Partition) {
+				out[e.Partition] = append(out[e.Partition], n.id)
 			}
 		}
 	}
