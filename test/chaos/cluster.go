@@ -123,6 +123,20 @@ func eventually(timeout time.Duration, f func() error) error {
 	}
 }
 
+// every calls f again and again, the first time after a period, until ctx ends.
+func every(ctx context.Context, period time.Duration, f func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f()
+		}
+	}
+}
+
 // ask sends a request to any broker that answers, or to the one named.
 func ask[T kmsg.Response](c *cluster, n int, req kmsg.Request) (T, error) {
 	var none T

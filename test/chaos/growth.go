@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -23,17 +21,13 @@ type growing struct {
 // broker that is there. In the end the first one loses its disk.
 func growth(opts options, number int, all *table) error {
 	dir := filepath.Join(opts.dir, fmt.Sprintf("growth-%d", number))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	l := newLedger(partitions, true, false)
-	l.history = newHistory(l)
-	c, err := newCluster(opts.brokerd, dir, l)
+	l := newWatched()
+	r, err := opts.newRun(dir, uint64(number)+1, l)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
-	g := &growing{table: all, run: &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, uint64(number)+1)), out: opts.out, longest: opts.longest}}
+	defer r.stop()
+	c, g := r.cluster, &growing{table: all, run: r}
 	first := c.node(1)
 	first.alone = true
 	if err := first.start(); err != nil {

@@ -156,16 +156,7 @@ func (l *line) cell(offset int64) *cell {
 
 // run checks windows until ctx ends.
 func (h *history) run(ctx context.Context) {
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			h.checkSettled(h.now() - int64(settled))
-		}
-	}
+	every(ctx, checkEvery, func() { h.checkSettled(h.now() - int64(settled)) })
 }
 
 // finish checks what is left, when nothing happens any more.
@@ -297,14 +288,7 @@ func (h *history) watchEnds(ctx context.Context, addrs []string) {
 	}
 	defer c.Close()
 	admin := kadm.NewClient(c)
-	tick := time.NewTicker(endEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, endEvery, func() {
 		call := h.now()
 		one, cancel := context.WithTimeout(ctx, askTimeout)
 		told, _ := admin.ListEndOffsets(one, topicName) // who is missing has told nothing
@@ -314,7 +298,7 @@ func (h *history) watchEnds(ctx context.Context, addrs []string) {
 				h.ended(int(o.Partition), call, o.Offset, o.LeaderEpoch)
 			}
 		})
-	}
+	})
 }
 
 // checked is how many windows were.

@@ -201,24 +201,43 @@ func build(path string) error {
 	})
 }
 
+// newRun makes a run on three brokers with all of theirs in a directory, and starts none;
+// stream is which of the seed's it draws from.
+func (o options) newRun(dir string, stream uint64, l *ledger) (*run, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	c, err := newCluster(o.brokerd, dir, l)
+	if err != nil {
+		return nil, err
+	}
+	return &run{cluster: c, rng: rand.New(rand.NewPCG(o.seed, stream)), out: o.out, longest: o.longest}, nil
+}
+
+// newWatched makes the ledger of an idempotent producer and a plain one, whose histories are
+// checked.
+func newWatched() *ledger {
+	l := newLedger(partitions, true, false)
+	l.history = newHistory(l)
+	return l
+}
+
 // faults runs three brokers, and as many events of each kind as are asked for. altered: they
 // are of a main of the tests' own.
 func faults(ctx context.Context, opts options, altered bool, all *table) error {
-	l := newLedger(partitions, true, false)
-	l.history = newHistory(l)
-	c, err := newCluster(opts.brokerd, opts.dir, l)
+	l := newWatched()
+	r, err := opts.newRun(opts.dir, 0, l)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
+	defer r.stop()
 	if slices.ContainsFunc(opts.events, ofDisks) {
-		if err := c.addDisks(opts.dir); err != nil {
+		if err := r.addDisks(opts.dir); err != nil {
 			return err
 		}
 	}
-	r := &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, 0)), out: opts.out, longest: opts.longest}
 	if altered {
-		if err := c.alter(opts.dir); err != nil {
+		if err := r.alter(opts.dir); err != nil {
 			return err
 		}
 	}
@@ -231,7 +250,7 @@ func faults(ctx context.Context, opts options, altered bool, all *table) error {
 		}
 	}
 	none := l.mark()
-	ld, err := startLoad(c.addrs(), l)
+	ld, err := startLoad(r.addrs(), l)
 	if err != nil {
 		return err
 	}
@@ -250,7 +269,7 @@ func faults(ctx context.Context, opts options, altered bool, all *table) error {
 		all.add(e.name, r.one(i+1, e, (i+1)%opts.hurry == 0))
 	}
 	ld.finish()
-	c.readBackFromEach()
+	r.readBackFromEach()
 	l.history.finish()
 	all.restarted = append(all.restarted, r.restarted...)
 	all.count(l)

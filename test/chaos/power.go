@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -45,19 +44,16 @@ func powerCuts(ctx context.Context, opts options, all *table) error {
 		return fmt.Errorf("there is no flush policy %q to cut power with", opts.flush)
 	}
 	dir := filepath.Join(opts.dir, "power-"+opts.flush)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	l := newLedger(partitions, true, false)
-	c, err := newCluster(opts.brokerd, dir, l)
+	r, err := opts.newRun(dir, math.MaxUint64, l)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
-	if err := c.addDisks(dir); err != nil {
+	defer r.stop()
+	if err := r.addDisks(dir); err != nil {
 		return err
 	}
-	p := &power{dir: dir, flush: opts.flush, run: &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, math.MaxUint64)), out: opts.out, longest: opts.longest}}
+	p := &power{dir: dir, flush: opts.flush, run: r}
 	if err := p.found(); err != nil {
 		return err
 	}
@@ -74,7 +70,7 @@ func powerCuts(ctx context.Context, opts options, all *table) error {
 		}
 	}
 	p.endLoad((*load).finish)
-	c.readBackFromEach()
+	r.readBackFromEach()
 	say(opts.out, "power cuts with %s: the disks dropped %d names, and of %d files what was not synced, %d bytes of it appended; %d cuts took %d acknowledged records, and named them\n",
 		p.flush, p.dropped.Names, p.dropped.Files, p.dropped.Bytes, p.lossy, p.forgotten)
 	if p.dropped.Files == 0 && opts.powerCuts > 0 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,17 +179,12 @@ func rollings(ctx context.Context, opts options, all *table) error {
 		return err
 	}
 	dir := filepath.Join(opts.dir, "rolling")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	l := newLedger(partitions, true, false)
-	l.history = newHistory(l)
-	c, err := newCluster(opts.brokerd, dir, l)
+	l := newWatched()
+	r, err := opts.newRun(dir, 0, l)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
-	r := &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, 0)), out: opts.out, longest: opts.longest}
+	defer r.stop()
 	if err := r.begin(); err != nil {
 		return err
 	}
@@ -198,7 +192,7 @@ func rollings(ctx context.Context, opts options, all *table) error {
 	if err != nil {
 		return err
 	}
-	ld, err := startLoad(c.addrs(), l)
+	ld, err := startLoad(r.addrs(), l)
 	if err != nil {
 		return err
 	}
@@ -213,7 +207,7 @@ func rollings(ctx context.Context, opts options, all *table) error {
 	for _, f := range clients {
 		f.finish(l)
 	}
-	c.readBackFromEach()
+	r.readBackFromEach()
 	l.history.finish()
 	all.count(l)
 	return err

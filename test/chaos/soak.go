@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -59,16 +58,13 @@ type soak struct {
 // processors as they get. No broker may be fenced, nor the replicas in sync change.
 func soaking(ctx context.Context, opts options, all *table) error {
 	dir := filepath.Join(opts.dir, "soak")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	l := newLedger(partitions, true)
-	c, err := newCluster(opts.brokerd, dir, l)
+	r, err := opts.newRun(dir, 0, l)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
-	s := &soak{run: &run{cluster: c, rng: rand.New(rand.NewPCG(opts.seed, 0)), out: opts.out, longest: opts.longest}, stalled: map[int]float64{}}
+	defer r.stop()
+	s := &soak{run: r, stalled: map[int]float64{}}
 	if err := s.begin(); err != nil {
 		return err
 	}
@@ -158,21 +154,14 @@ func (s *soak) note(to *[]mishap, format string, args ...any) {
 
 // watch asks for the partitions, and notes each change.
 func (s *soak) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
 	var last []string
 	admin := kadm.NewClient(s.asking)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, watchEvery, func() {
 		one, cancel := context.WithTimeout(ctx, askTimeout)
 		m, err := admin.Metadata(one, soakTopic)
 		cancel()
 		if err != nil || m.Topics[soakTopic].Err != nil {
-			continue // clients tell of errors that matter
+			return // clients tell of errors that matter
 		}
 		var now []string
 		for _, p := range m.Topics[soakTopic].Partitions.Sorted() {
@@ -185,19 +174,12 @@ func (s *soak) watch(ctx context.Context) {
 			}
 		}
 		last = now
-	}
+	})
 }
 
 // scrape asks brokers for the appends that took their stores too long.
 func (s *soak) scrape(ctx context.Context) {
-	tick := time.NewTicker(scrapeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, scrapeEvery, func() {
 		for _, b := range s.nodes {
 			long, err := longAppends(ctx, b.admin)
 			if err != nil {
@@ -208,7 +190,7 @@ func (s *soak) scrape(ctx context.Context) {
 			}
 			s.stalled[b.n] = long
 		}
-	}
+	})
 }
 
 // longAppends counts the appends of a broker's stores that took storeTimeout or longer.
@@ -242,16 +224,9 @@ func longAppends(ctx context.Context, admin string) (float64, error) {
 
 // tell says how far it is.
 func (s *soak) tell(ctx context.Context) {
-	tick := time.NewTicker(tellEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			say(s.out, "%s %d records acknowledged, %d read, load %s\n", time.Now().Format("15:04:05.000"), s.produced.Load(), s.consumed.Load(), machineLoad())
-		}
-	}
+	every(ctx, tellEvery, func() {
+		say(s.out, "%s %d records acknowledged, %d read, load %s\n", time.Now().Format("15:04:05.000"), s.produced.Load(), s.consumed.Load(), machineLoad())
+	})
 }
 
 // fencedWords are what a broker logs when it is fenced.
