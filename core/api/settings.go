@@ -84,7 +84,7 @@ func clusterDefaults(img *image.Image) map[string]string {
 
 // brokerSettings are those of one broker, or, with id NoNode, those that were
 // set for all brokers. A property is read-only unless it stands in for a
-// topic's setting.
+// topic's setting, or can be changed while the broker runs.
 func brokerSettings(img *image.Image, id model.NodeID, static map[string]Property) []setting {
 	all := img.Config(model.BrokerResource(model.NoNode))
 	var own map[string]string
@@ -104,7 +104,7 @@ func brokerSettings(img *image.Image, id model.NodeID, static map[string]Propert
 	var out []setting
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		s := setting{name: name, kind: topicconfig.String, readOnly: true}
-		if d, _, ok := topicconfig.LookupBroker(name); ok {
+		if d, ok := topicconfig.LookupOnBroker(name); ok {
 			s.kind, s.doc, s.readOnly = d.Type, d.Doc, false
 		}
 		if v, ok := own[name]; ok {

@@ -158,8 +158,7 @@ func definition(r model.Resource, key string) (topicconfig.Definition, bool) {
 	if r.Type == model.ResourceTopic {
 		return topicconfig.Lookup(key)
 	}
-	def, _, ok := topicconfig.LookupBroker(key)
-	return def, ok
+	return topicconfig.LookupOnBroker(key)
 }
 
 // inForce is the value that an operation on a list begins with: the resource's

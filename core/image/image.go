@@ -219,7 +219,14 @@ func (i *Image) BrokerDefaults(node model.NodeID, static map[string]string) map[
 			merged[MinISRKey] = minISR
 		}
 	}
+	topicconfig.DropAlone(merged)
 	return merged
+}
+
+// BrokerConfig is a broker's settings of its own that are changed while it runs: what the
+// metadata says of it, else of all brokers, else the default.
+func (i *Image) BrokerConfig(node model.NodeID) topicconfig.Broker {
+	return topicconfig.ResolveBroker(i.Config(model.BrokerResource(node)), i.Config(model.BrokerResource(model.NoNode)))
 }
 
 // MinISRKey is the setting of the least ISR that acks=all is answered under. Leader and

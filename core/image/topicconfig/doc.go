@@ -1,6 +1,7 @@
 // Package topicconfig is the table of topic settings: Kafka's names, types,
 // defaults and ranges, the broker properties that stand in for them, and the
-// one resolution of all that into typed values.
+// one resolution of all that into typed values. Beside it is the table of those
+// settings of brokers alone that are changed while they run (broker.go).
 //
 // It is pure and needs the standard library alone. It never decides what a
 // setting does: each owner reads its field of Config.

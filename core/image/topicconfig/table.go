@@ -2,7 +2,6 @@ package topicconfig
 
 import (
 	"math"
-	"regexp"
 	"slices"
 )
 
@@ -37,10 +36,10 @@ var table = []Definition{
 		"After how many records the log is forced to disk: 1 forces each one before it is acknowledged. More than 1 leaves it to the broker's flush policy, as the default does."),
 	integer("flush.ms", Long, math.MaxInt64, 0, math.MaxInt64, same("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 		"After how many milliseconds records are forced to disk: 0 forces each one before it is acknowledged, more shortens the period of the flush policy interval. The default leaves it to the broker's flush policy."),
-	inert(throttled("follower.replication.throttled.replicas", "follower")),
+	throttled("follower.replication.throttled.replicas", "by the broker that copies", "follower.replication.throttled.rate"),
 	integer("index.interval.bytes", Int, 4096, 0, math.MaxInt64, same("log.index.interval.bytes"),
 		"How many bytes of log lie between two index entries."),
-	inert(throttled("leader.replication.throttled.replicas", "leader")),
+	throttled("leader.replication.throttled.replicas", "by the broker that leads", "leader.replication.throttled.rate"),
 	inert(integer("local.retention.bytes", Long, -2, -2, math.MaxInt64, same("log.local.retention.bytes"),
 		"How many bytes of a tiered partition stay on local disk; -2 takes retention.bytes.")),
 	inert(integer("local.retention.ms", Long, -2, -2, math.MaxInt64, same("log.local.retention.ms"),
@@ -89,12 +88,10 @@ var table = []Definition{
 		"Whether a replica that is not in sync may lead when no other is left, which loses acknowledged records.")),
 }
 
-var throttledReplica = regexp.MustCompile(`^[0-9]+:[0-9]+$`)
-
-func throttled(name, role string) Definition {
+func throttled(name, by, rate string) Definition {
 	return list(name, "", "* or a list of partition:broker", nil,
-		"The "+role+" replicas whose replication is throttled.",
-		func(e string) bool { return e == "*" || throttledReplica.MatchString(e) })
+		"The replicas, "+by+", of which what goes to those out of the ISR counts against that broker's "+rate+"; * is all. (KIP-73)",
+		func(e string) bool { _, ok := parseReplica(e); return ok || e == "*" })
 }
 
 // Definitions returns every setting in name order.

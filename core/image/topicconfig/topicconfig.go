@@ -54,6 +54,9 @@ type Config struct {
 	UncleanElection    bool
 	Preallocate        bool
 	FileDeleteDelay    time.Duration
+	// LeaderThrottled and FollowerThrottled are lists that ParseReplicas reads.
+	LeaderThrottled   string
+	FollowerThrottled string
 }
 
 // Validate says whether these may be a topic's own settings: every key is known,
@@ -62,29 +65,6 @@ type Config struct {
 func Validate(topic map[string]string) error {
 	_, err := Resolve(nil, topic)
 	return err
-}
-
-// ValidateBroker says whether these broker properties can stand in for topic
-// settings. Keys that are none of those are refused.
-func ValidateBroker(broker map[string]string) error {
-	for _, key := range slices.Sorted(maps.Keys(broker)) {
-		if _, _, ok := LookupBroker(key); !ok {
-			return fmt.Errorf("%s is not a broker setting that can be changed here%s", key, suggestion(key, brokerNames()))
-		}
-	}
-	_, err := Resolve(broker, nil)
-	return err
-}
-
-// ValidateOneBroker says whether one broker may have these properties, which
-// ValidateBroker has passed, for itself.
-func ValidateOneBroker(broker map[string]string) error {
-	for _, key := range slices.Sorted(maps.Keys(broker)) {
-		if d, _, ok := LookupBroker(key); ok && d.ClusterWide {
-			return fmt.Errorf("%s cannot be set for one broker alone, because the whole cluster goes by it: set it for all brokers (an empty name), or for a topic", key)
-		}
-	}
-	return nil
 }
 
 // Overlay puts a layer of broker properties over what is in broker already. A
@@ -150,6 +130,8 @@ func typed(v map[string]string) (Config, error) {
 		MinCompactionLag:   age(v["min.compaction.lag.ms"]),
 		MaxCompactionLag:   age(v["max.compaction.lag.ms"]),
 		FileDeleteDelay:    age(v["file.delete.delay.ms"]),
+		LeaderThrottled:    v["leader.replication.throttled.replicas"],
+		FollowerThrottled:  v["follower.replication.throttled.replicas"],
 	}
 	if v["message.timestamp.type"] == "LogAppendTime" {
 		c.TimestampType = LogAppendTime
@@ -193,16 +175,6 @@ func unknown(key string) error {
 		names[i] = d.Name
 	}
 	return fmt.Errorf("%q is not a topic setting%s", key, suggestion(key, names))
-}
-
-func brokerNames() []string {
-	var names []string
-	for _, d := range table {
-		for _, k := range d.Broker {
-			names = append(names, k.Name)
-		}
-	}
-	return names
 }
 
 // suggestion names the known key nearest to a mistyped one, if any is near.
