@@ -59,6 +59,13 @@ var may = map[string][]string{
 // anything names the packages that may import all of core.
 var anything = []string{"core/broker", "core/sim", "cmd", "test"}
 
+// outsiders know of a broker what a user can know: they start its processes, and see none of
+// its code.
+var outsiders = []string{"test/rig", "test/ports", "test/e2e", "test/clients", "test/suites", "test/chaos", "test/bench/peer"}
+
+// outsiderMay is what outsiders may import of ours, in their tests too.
+var outsiderMay = []string{"test/rig", "test/ports", "test/faultfs", "sdk/recordbatch"}
+
 // simulator is the packages that simulate, which share what is below core/sim.
 var simulator = []string{"core/sim"}
 
@@ -78,6 +85,11 @@ func TestImports(t *testing.T) {
 			to := strings.TrimPrefix(imported, module)
 			if strings.HasPrefix(from, "sdk/") && strings.HasPrefix(to, "core/") {
 				t.Errorf("tests of %s import %s: the sdk stands alone", from, to)
+			}
+			if contains(outsiders, from) && imported != to {
+				if why := forbidden(from, to); why != "" {
+					t.Errorf("tests of %s import %s: %s", from, to, why)
+				}
 			}
 		}
 	}
@@ -118,6 +130,10 @@ func forbidden(from, to string) string {
 	case contains(machines, from):
 		if !contains(machineMay, to) {
 			return "a machine imports " + strings.Join(machineMay, ", ") + " and nothing else of ours"
+		}
+	case contains(outsiders, from):
+		if !contains(outsiderMay, to) {
+			return "a test of a broker from outside imports " + strings.Join(outsiderMay, ", ") + " and nothing else of ours"
 		}
 	case under(from, anything):
 		return ""

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 const (
@@ -13,45 +14,62 @@ const (
 	triesMax = 200
 )
 
-// Free finds so many ports that nobody listens on.
+// found are the ports that this process was told of. It is not told of one twice: tests run
+// beside each other, and the server of the first may not listen yet.
+var found = struct {
+	sync.Mutex
+	before map[int]bool
+}{before: map[int]bool{}}
+
+// Free finds so many ports that nobody listens on, and that it has not found before. Several
+// goroutines may call it.
 func Free(n int) ([]int, error) {
-	var found []int
-	var held []net.Listener // so that none is found twice
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
+	found.Lock()
+	defer found.Unlock()
+	var all []int
 	for range triesMax + n {
-		if len(found) == n {
-			return found, nil
+		if len(all) == n {
+			return all, nil
 		}
-		port := portMin + rand.IntN(portMax-portMin)
-		if l, err := listen(port); err == nil {
-			held, found = append(held, l), append(found, port)
+		if port := portMin + rand.IntN(portMax-portMin); free(port) {
+			found.before[port] = true
+			all = append(all, port)
 		}
 	}
 	return nil, fmt.Errorf("no %d free ports from %d to %d", n, portMin, portMax)
 }
 
-// InRow finds so many one after the other.
+// InRow finds so many one after the other, likewise.
 func InRow(n int) ([]int, error) {
+	found.Lock()
+	defer found.Unlock()
 	for range triesMax {
 		first := portMin + rand.IntN(portMax-portMin-n)
-		var found []int
-		for port := first; port < first+n; port++ {
-			l, err := listen(port)
-			if err != nil {
-				break
-			}
-			l.Close()
-			found = append(found, port)
+		var row []int
+		for port := first; port < first+n && free(port); port++ {
+			row = append(row, port)
 		}
-		if len(found) == n {
-			return found, nil
+		if len(row) == n {
+			for _, port := range row {
+				found.before[port] = true
+			}
+			return row, nil
 		}
 	}
 	return nil, fmt.Errorf("no %d free ports in a row from %d to %d", n, portMin, portMax)
+}
+
+// free reports whether a port was not found before, and nobody listens on it.
+func free(port int) bool {
+	if found.before[port] {
+		return false
+	}
+	l, err := listen(port)
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
 }
 
 func listen(port int) (net.Listener, error) {
