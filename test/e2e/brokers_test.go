@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // Several brokers: how they are started, what is done to one of them, and what they say
@@ -65,11 +67,8 @@ func newServers(t *testing.T, n int) []*broker {
 	for i := range n {
 		b := newBroker(t, brokerDir(dir, int32(i+1)))
 		b.port = clients + i
-		b.settings = []string{
-			"node.id=" + strconv.Itoa(i+1), "data=" + b.dir, "listeners=PLAINTEXT://" + b.addr(), "admin.listen=127.0.0.1:0",
-			"cluster.seeds=" + strings.Join(seeds, ","), "transport.plugin=transport-tcp",
-			fmt.Sprintf(`transport.config={"listen":%q,"secret_file":%q}`, seeds[i], secret),
-		}
+		member := rig.Member{Number: i + 1, Data: b.dir, Clients: b.addr(), Peers: seeds[i], Seeds: seeds, SecretFile: secret}
+		b.settings = member.Settings("admin.listen=127.0.0.1:0")
 		all = append(all, b)
 	}
 	return all

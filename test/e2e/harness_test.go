@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // executable builds brokerd, once for all tests, and returns its path. TestMain sets
@@ -30,11 +29,7 @@ func TestMain(m *testing.M) {
 	}
 	executable = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "brokerd")
-		out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("build brokerd: %w\n%s", err, out)
-		}
-		return path, nil
+		return path, rig.Build(context.Background(), "", path, rig.Brokerd)
 	})
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -48,36 +43,20 @@ func full() bool { return os.Getenv("BROKERD_E2E_FULL") != "" }
 // prints.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", "../../scripts/tools", name)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("scripts/tools %s: %v\n%s", name, err, errs.String())
+	said, err := rig.Tool(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(out.String())
+	return said
 }
 
 // pollEvery is how often eventually looks.
-const pollEvery = 20 * time.Millisecond
+const pollEvery = rig.PollEvery
 
-// eventually calls f until it returns nil, and is the one place where tests wait
+// eventually calls f until it returns nil, and is the one way in which tests wait
 // for what they cannot be told of. Its error is f's last one, and why it was
 // given up.
-func eventually(ctx context.Context, f func() error) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("given up (%w), the last answer was: %w", context.Cause(ctx), err)
-		case <-tick.C:
-		}
-	}
-}
+func eventually(ctx context.Context, f func() error) error { return rig.Eventually(ctx, f) }
 
 // testContext ends with the test or after the given time.
 func testContext(t *testing.T, d time.Duration) context.Context {
