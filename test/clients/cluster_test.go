@@ -2,14 +2,13 @@ package clients
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // cluster is the brokers that cases run against: one, as `brokerd dev` starts it, or
@@ -21,36 +20,37 @@ type cluster struct {
 // startCluster starts so many brokers below a directory and waits until each knows all.
 // They advertise themselves at these addresses; nil: where they are.
 func startCluster(dir string, ports []int, advertised []string) (*cluster, error) {
+	program, err := suite.executable()
+	if err != nil {
+		return &cluster{}, err
+	}
 	c := &cluster{}
 	n := len(ports) / portsEach
 	for i := range n {
-		b := &broker{dir: filepath.Join(dir, fmt.Sprintf("broker-%d", i+1)), port: ports[i]}
-		b.args = []string{"dev", "--data", b.dir, "--port", strconv.Itoa(b.port)}
+		data := filepath.Join(dir, fmt.Sprintf("broker-%d", i+1))
+		b := &broker{Broker: rig.Broker{Program: program, Output: data + ".log"}, port: ports[i]}
+		b.Args = []string{"dev", "--data", data, "--port", strconv.Itoa(b.port)}
 		if n > 1 {
-			b.args = memberArguments(b, i, ports)
+			b.Args = rig.Set(memberSettings(data, i, ports))
 		}
 		if advertised != nil {
-			b.args = append(b.args, "--set", "advertised.listeners=PLAINTEXT://"+advertised[i])
+			b.Args = append(b.Args, "--set", "advertised.listeners=PLAINTEXT://"+advertised[i])
 		}
 		c.brokers = append(c.brokers, b)
 	}
 	return c, c.start()
 }
 
-// memberArguments are those of one of several brokers.
-func memberArguments(b *broker, i int, ports []int) []string {
+// memberSettings are those of one of several brokers.
+func memberSettings(data string, i int, ports []int) []string {
 	var seeds []string
 	for _, port := range ports[len(ports)/portsEach:] {
 		seeds = append(seeds, loopback(port))
 	}
-	return []string{
-		"--set", "node.id=" + strconv.Itoa(i+1),
-		"--set", "data=" + b.dir,
-		"--set", "listeners=PLAINTEXT://" + b.addr(),
-		"--set", "cluster.seeds=" + strings.Join(seeds, ","),
-		"--set", fmt.Sprintf(`transport.config={"listen": %q, "secret": "the brokers of these tests know it"}`, seeds[i]),
-		"--set", "group.initial.rebalance.delay.ms=0", // as with dev
+	member := rig.Member{
+		Number: i + 1, Data: data, Clients: loopback(ports[i]), Peers: seeds[i], Seeds: seeds, Secret: "the brokers of these tests know it",
 	}
+	return member.Settings("group.initial.rebalance.delay.ms=0") // as with dev
 }
 
 // portsEach is how many ports a broker needs: for clients, and for the other brokers.
@@ -94,7 +94,7 @@ func (r *run) ownClusterAt(ports []int, advertised []string) *cluster {
 // start starts all brokers that do not run.
 func (c *cluster) start() error {
 	for _, b := range c.brokers {
-		if err := b.launch(); err != nil {
+		if err := b.Launch(); err != nil {
 			return err
 		}
 	}
@@ -107,15 +107,7 @@ func (c *cluster) start() error {
 }
 
 // stop stops all that run, at once.
-func (c *cluster) stop() error {
-	errs := make([]error, len(c.brokers))
-	var all sync.WaitGroup
-	for i, b := range c.brokers {
-		all.Go(func() { errs[i] = b.stop() })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
+func (c *cluster) stop() error { return rig.StopAll(c.brokers) }
 
 // killPlugins kills the plugins of every broker and waits until all have others.
 func (c *cluster) killPlugins(ctx context.Context) error {
@@ -140,7 +132,7 @@ func (c *cluster) addr() string {
 func (c *cluster) living() string {
 	var all []string
 	for _, b := range c.brokers {
-		if b.done != nil {
+		if b.Running() {
 			all = append(all, b.addr())
 		}
 	}
@@ -151,7 +143,7 @@ func (c *cluster) living() string {
 func (c *cluster) tail() string {
 	var all strings.Builder
 	for i, b := range c.brokers {
-		fmt.Fprintf(&all, "the log of broker %d:\n%s\n", i+1, b.tail())
+		fmt.Fprintf(&all, "the log of broker %d:\n%s\n", i+1, b.Tail())
 	}
 	return all.String()
 }

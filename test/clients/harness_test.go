@@ -1,13 +1,11 @@
 package clients
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +14,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 const (
@@ -23,8 +23,6 @@ const (
 	slotsMax = 2
 	// askTimeout bounds what the harness itself asks of a broker.
 	askTimeout = 30 * time.Second
-	// pollEvery is how often eventually looks.
-	pollEvery = 20 * time.Millisecond
 )
 
 // suite is what all tests share. TestMain makes it.
@@ -58,10 +56,12 @@ func runMatrix(m *testing.M, bootstrap string, brokers int) int {
 	defer os.RemoveAll(dir)
 	suite = &matrix{dir: dir, bootstrap: bootstrap, brokers: brokers, slots: make(chan struct{}, slotsMax)}
 	suite.executable = sync.OnceValues(func() (string, error) {
-		return goBuild(".", filepath.Join(dir, "brokerd"), "github.com/brokerd/brokerd/cmd/brokerd")
+		path := filepath.Join(dir, "brokerd")
+		return path, rig.Build(context.Background(), "", path, rig.Brokerd)
 	})
 	suite.godriver = sync.OnceValues(func() (string, error) {
-		return goBuild("drivers/go", filepath.Join(dir, "godriver"), ".")
+		path := filepath.Join(dir, "godriver")
+		return path, rig.Build(context.Background(), "drivers/go", path, ".")
 	})
 	started := false
 	suite.shared = sync.OnceValues(func() (*cluster, error) {
@@ -88,27 +88,9 @@ func runMatrix(m *testing.M, bootstrap string, brokers int) int {
 	return code
 }
 
-// goBuild builds a program in the given folder's module.
-func goBuild(dir, path, pkg string) (string, error) {
-	cmd := exec.Command("go", "build", "-o", path, pkg)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-	}
-	return path, nil
-}
-
 // tool asks scripts/tools for something to be installed, and returns what it
 // prints.
-func tool(name string) (string, error) {
-	cmd := exec.Command("bash", "../../scripts/tools", name)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("scripts/tools %s: %w\n%s", name, err, errs.String())
-	}
-	return strings.TrimSpace(out.String()), nil
-}
+func tool(name string) (string, error) { return rig.Tool(context.Background(), name) }
 
 // run is one case of one client: a test that remembers why it failed.
 type run struct {
@@ -224,24 +206,10 @@ func (r *run) within(d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually calls f until it returns nil, and is the one place where tests wait
+// eventually calls f until it returns nil, and is the one way in which tests wait
 // for what they cannot be told of. Its error is f's last one, and why it was given
 // up.
-func eventually(ctx context.Context, f func() error) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("given up (%w), the last answer was: %w", context.Cause(ctx), err)
-		case <-tick.C:
-		}
-	}
-}
+func eventually(ctx context.Context, f func() error) error { return rig.Eventually(ctx, f) }
 
 // client is a franz-go client that is closed when the case ends.
 func (r *run) client(addr string, opts ...kgo.Opt) *kgo.Client {

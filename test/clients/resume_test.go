@@ -11,7 +11,7 @@ func resumeAfterBroker(r *run, c *client, p program) {
 			return err
 		}
 		b := brokers.brokers[found[group].NodeID-1]
-		b.kill()
+		b.Kill()
 		if len(brokers.brokers) > 1 {
 			return nil
 		}

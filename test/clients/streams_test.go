@@ -477,7 +477,7 @@ func streamsBrokerKilled(r *run) {
 			r.Fatal(err)
 		}
 		b := c.brokers[i%len(c.brokers)]
-		b.kill()
+		b.Kill()
 		if err := b.start(); err != nil {
 			r.Fatal(err)
 		}
