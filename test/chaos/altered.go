@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -36,15 +35,8 @@ const (
 	zombieTimeout    = time.Second
 )
 
-// buildAltered builds the main of the tests' own.
-func buildAltered(path string) error {
-	return outside(func() error {
-		if out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/test/chaos/altered").CombinedOutput(); err != nil {
-			return fmt.Errorf("build the altered broker: %w\n%s", err, out)
-		}
-		return nil
-	})
-}
+// alteredBroker is the main of the tests' own.
+const alteredBroker = "github.com/brokerd/brokerd/test/chaos/altered"
 
 // alter has the brokers be of the main of the tests' own. It comes before they start.
 func (c *cluster) alter(dir string) error {

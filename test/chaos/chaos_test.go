@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // brokerd is the executable that all tests run.
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 	}
 	if err == nil {
 		brokerd = filepath.Join(dir, "brokerd")
-		err = build(brokerd)
+		err = build(brokerd, rig.Brokerd)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

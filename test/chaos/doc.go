@@ -11,7 +11,7 @@
 //	go run ./test/chaos -events none -power-cuts 50 -flush always
 //	go run ./test/chaos -net wires                       where network namespaces may not be made
 //
-// It owns the brokers' processes (nodes.go), the network between them, which it can cut in
+// It owns the lives of brokers' processes (nodes.go), the network between them, which it can cut in
 // each direction (between.go): each broker in a network namespace, and a hub that drops
 // packets (namespaces_linux.go), or, without root and only where asked for, a proxy
 // (wires.go). It owns the load (load.go), the ledger that tells whether anything was lost,

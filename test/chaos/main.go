@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // options are what is asked for.
@@ -144,7 +145,7 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 	}()
 	if opts.brokerd == "" {
 		opts.brokerd = filepath.Join(opts.dir, "brokerd")
-		if err := build(opts.brokerd); err != nil {
+		if err := build(opts.brokerd, rig.Brokerd); err != nil {
 			return false, err
 		}
 	}
@@ -156,7 +157,7 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 		part.events = slices.DeleteFunc(slices.Clone(opts.events), func(e event) bool { return e.altered != altered })
 		if altered && len(part.events) > 0 {
 			part.dir, part.brokerd = filepath.Join(opts.dir, "altered"), filepath.Join(opts.dir, "altered-brokerd")
-			if err := errors.Join(os.MkdirAll(part.dir, 0o755), buildAltered(part.brokerd)); err != nil {
+			if err := errors.Join(os.MkdirAll(part.dir, 0o755), build(part.brokerd, alteredBroker)); err != nil {
 				return false, err
 			}
 		}
@@ -192,13 +193,9 @@ func chaos(ctx context.Context, opts options) (broken bool, err error) {
 	return all.print(opts), nil
 }
 
-func build(path string) error {
-	return outside(func() error {
-		if out, err := exec.Command("go", "build", "-o", path, "github.com/brokerd/brokerd/cmd/brokerd").CombinedOutput(); err != nil {
-			return fmt.Errorf("build brokerd: %w\n%s", err, out)
-		}
-		return nil
-	})
+// build builds a program of this module.
+func build(path, program string) error {
+	return outside(func() error { return rig.Build(context.Background(), "", path, program) })
 }
 
 // newRun makes a run on three brokers with all of theirs in a directory, and starts none;

@@ -9,12 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 const (
@@ -56,9 +56,8 @@ type node struct {
 
 // life is one process of a broker.
 type life struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it was reaped
-	err  error
+	*rig.Process
+	gone chan struct{} // closed when it was reaped, and its network knows
 }
 
 // newNode makes a broker that is yet to be started. Others dial it by a network.
@@ -81,19 +80,15 @@ func newNode(n int, executable, dir, secret string, w between) (*node, error) {
 }
 
 func (b *node) arguments() []string {
-	var out []string
+	member := rig.Member{
+		Number: b.n, Data: b.dir, Clients: b.clients, Peers: b.transport, Reached: b.reached, Seeds: b.seeds, SecretFile: b.secret,
+	}
+	args := rig.Set(append(member.Settings("admin.listen="+b.admin, "group.initial.rebalance.delay.ms=0",
+		"cluster.bootstrap="+strconv.FormatBool(b.alone || len(b.seeds) > 0)), b.settings...))
 	if b.clock != "" {
-		out = append(out, "--clock", b.clock)
+		args = append([]string{"--clock", b.clock}, args...)
 	}
-	for _, pair := range append([]string{
-		"node.id=" + strconv.Itoa(b.n), "data=" + b.dir, "listeners=PLAINTEXT://" + b.clients, "admin.listen=" + b.admin,
-		"cluster.bootstrap=" + strconv.FormatBool(b.alone || len(b.seeds) > 0), "cluster.seeds=" + strings.Join(b.seeds, ","),
-		"transport.plugin=" + transportPlugin, "group.initial.rebalance.delay.ms=0",
-		fmt.Sprintf(`transport.config={"listen":%q,"advertise":%q,"secret_file":%q}`, b.transport, b.reached, b.secret),
-	}, b.settings...) {
-		out = append(out, "--set", pair)
-	}
-	return out
+	return args
 }
 
 // start starts a process, and another one when it ends by itself.
@@ -105,43 +100,49 @@ func (b *node) start() error {
 }
 
 func (b *node) launch() error {
-	output, err := os.OpenFile(b.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-	if _, err := fmt.Fprintf(output, "%s --- broker %d starts\n", time.Now().Format("15:04:05.000"), b.n); err != nil {
+	begins := fmt.Sprintf("%s --- broker %d starts\n", time.Now().Format("15:04:05.000"), b.n)
+	if err := addTo(b.output, begins); err != nil {
 		return err
 	}
 	cmd := exec.Command(b.executable, b.arguments()...)
-	cmd.Stdout, cmd.Stderr = output, output
 	endWithParent(cmd)
 	start := func() error { return b.between.start(b.n, cmd) }
 	if b.disk != nil {
 		inNetwork := start
 		start = func() error { return b.disk.of.ns.Do(inNetwork) }
 	}
-	if err := start(); err != nil {
+	process, err := rig.StartBy(cmd, b.output, start)
+	if err != nil {
 		return fmt.Errorf("start broker %d: %w", b.n, err)
 	}
-	l := &life{cmd: cmd, done: make(chan struct{})}
+	l := &life{Process: process, gone: make(chan struct{})}
 	b.now = l
 	b.watched.Go(func() { b.watch(l) })
 	return nil
 }
 
+// addTo adds a line to a file.
+func addTo(path, line string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
+}
+
 // watch waits for the end of a process, and starts another one where it was not to end.
 func (b *node) watch(l *life) {
-	l.err = l.cmd.Wait()
+	err := l.Err()
 	b.between.ended(b.n)
-	close(l.done)
+	close(l.gone)
 	b.mu.Lock()
 	unasked := b.wanted && b.now == l
 	b.mu.Unlock()
 	if !unasked {
 		return
 	}
-	b.exits(b.n, l.err, b.tail())
+	b.exits(b.n, err, b.tail())
 	<-time.After(supervisedAfter)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,18 +160,18 @@ func (b *node) end(sig syscall.Signal) error {
 	if l == nil {
 		return nil
 	}
-	_ = l.cmd.Process.Signal(sig) // fails where it is gone
+	l.Signal(sig)
 	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
 	select {
-	case <-l.done:
+	case <-l.gone:
 	case <-late.C:
-		_ = l.cmd.Process.Kill()
-		<-l.done
+		l.Kill()
+		<-l.gone
 		return fmt.Errorf("broker %d did not end within %s", b.n, stopTimeout)
 	}
-	if sig == syscall.SIGTERM && l.err != nil {
-		return fmt.Errorf("broker %d ended with %w", b.n, l.err)
+	if err := l.Err(); sig == syscall.SIGTERM && err != nil {
+		return fmt.Errorf("broker %d ended with %w", b.n, err)
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (b *node) dismiss() {
 	defer b.mu.Unlock()
 	b.wanted = false
 	if b.now != nil {
-		_ = b.now.cmd.Process.Kill() // fails where it is gone
+		b.now.Signal(syscall.SIGKILL)
 	}
 }
 
@@ -190,7 +191,7 @@ func (b *node) signal(sig syscall.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.now != nil {
-		_ = b.now.cmd.Process.Signal(sig) // fails where it is gone
+		b.now.Signal(sig)
 	}
 }
 
@@ -201,12 +202,12 @@ func (b *node) pid() int {
 	if b.now == nil {
 		return 0
 	}
-	return b.now.cmd.Process.Pid
+	return b.now.Pid()
 }
 
 // plugin finds a plugin's process.
 func (b *node) plugin(name string) (pid int, err error) {
-	for _, child := range children(b.pid()) {
+	for _, child := range rig.Children(b.pid()) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
 		if bytes.Contains(line, []byte(name)) {
 			return child, nil
@@ -224,7 +225,7 @@ func (b *node) owns(inode string) bool {
 	if holds(pid, inode) {
 		return true
 	}
-	for _, child := range children(pid) {
+	for _, child := range rig.Children(pid) {
 		if holds(child, inode) {
 			return true
 		}
@@ -232,13 +233,8 @@ func (b *node) owns(inode string) bool {
 	return false
 }
 
-const tailBytes = 4000
-
 // tail is the end of what it printed.
-func (b *node) tail() string {
-	out, _ := os.ReadFile(b.output)
-	return string(out[max(0, len(out)-tailBytes):])
-}
+func (b *node) tail() string { return rig.Tail(b.output) }
 
 // wipe loses its disk.
 func (b *node) wipe() error {
@@ -249,19 +245,4 @@ func (b *node) wipe() error {
 		return b.disk.wipe()
 	}
 	return os.RemoveAll(b.dir)
-}
-
-// children are the processes whose parent is pid, those of any thread of it.
-func children(pid int) []int {
-	var found []int
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		line, _ := os.ReadFile(list)
-		for _, field := range strings.Fields(string(line)) {
-			if n, err := strconv.Atoi(field); err == nil {
-				found = append(found, n)
-			}
-		}
-	}
-	return found
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 const (
@@ -45,19 +47,11 @@ type foreign struct {
 
 // tool asks scripts/tools for one of its tools.
 func tool(name string) (path string, err error) {
-	err = outside(func() error {
-		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-		if err != nil {
-			return fmt.Errorf("find the module: %w", err)
-		}
-		out, err := exec.Command(filepath.Join(strings.TrimSpace(string(root)), "scripts", "tools"), name).Output()
-		path = strings.TrimSpace(string(out))
+	err = outside(func() (err error) {
+		path, err = rig.Tool(context.Background(), name)
 		return err
 	})
-	if err != nil {
-		return "", fmt.Errorf("scripts/tools %s: %w", name, err)
-	}
-	return path, nil
+	return path, err
 }
 
 // foreigners are the commands of the clients beside franz-go, by name.
@@ -70,11 +64,11 @@ func foreigners() (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/brokerd/brokerd/test/chaos").Output()
+	top, err := rig.Top()
 	if err != nil {
 		return nil, fmt.Errorf("find the clients: %w", err)
 	}
-	at := filepath.Join(strings.TrimSpace(string(root)), "clients")
+	at := filepath.Join(top, "test", "chaos", "clients")
 	logging := "-Dlog4j2.configurationFile=file:" + filepath.Join(filepath.Dir(jars), "log4j2.properties")
 	return map[string][]string{
 		"librdkafka": {python, filepath.Join(at, "load.py")},
