@@ -106,6 +106,7 @@ func (c *cluster) checkLeader(was, is *image.Image, at model.Partition, old, p *
 			c.failf("%s: a new leader has an ISR with %d, which is not alive: %+v", at, id, p)
 		}
 	}
+	c.checkLoss(at, old, p)
 	if c.unclean[at] {
 		return
 	}
@@ -129,9 +130,26 @@ func (c *cluster) checkLeader(was, is *image.Image, at model.Partition, old, p *
 				c.failf("%s: leader %d has %v, and %d had %v", at, p.Leader, log, id, other)
 			}
 		}
+		if below := min(len(c.committed[at]), int(p.Loss.From)); same && kept < below {
+			c.failf("%s: records from %d on are lost, and %+v is told: %+v", at, kept, *p.Loss, p)
+		}
 		c.committed[at] = c.committed[at][:kept] // the loss was said aloud
 	default:
 		c.failf("%s: %d was neither in the ISR nor in the ELR: %+v, after %+v", at, p.Leader, p, old)
+	}
+}
+
+// checkLoss: a leader that may lack what was committed is told of in the metadata, and no other.
+func (c *cluster) checkLoss(at model.Partition, old, p *image.Partition) {
+	completed := len(old.Adding)+len(old.Removing) > 0 && len(p.Adding)+len(p.Removing) == 0 && old.Leader != model.NoNode
+	dir := func(p *image.Partition, n model.NodeID) model.DirectoryID { return p.Directories[slices.Index(p.Replicas, n)] }
+	whole := (slices.Contains(old.ISR, p.Leader) || slices.Contains(old.ELR, p.Leader) || completed) &&
+		dir(old, p.Leader) == dir(p, p.Leader) // else the operator has had it begin with nothing
+	switch {
+	case whole && (p.Loss == nil) != (old.Loss == nil), whole && p.Loss != nil && *p.Loss != *old.Loss:
+		c.failf("%s: %d leads with all there is, and %+v is told: %+v", at, p.Leader, p.Loss, p)
+	case !whole && (p.Loss == nil || p.Loss.Epoch != p.LeaderEpoch || p.Loss.Unclean == (p.Loss.From >= 0)):
+		c.failf("%s: %d may lack something, and %+v is told: %+v", at, p.Leader, p.Loss, p)
 	}
 }
 

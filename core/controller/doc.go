@@ -14,7 +14,7 @@
 //
 // It is a value: no goroutine, lock, clock, context or logger. It never does
 // I/O, and never changes an image. Of the time it is given only differences
-// count.
+// count, but for what an image.Loss says of when it was.
 //
 // Invariants: a command that fails leaves nothing behind; each item of a command
 // is decided on its own, and one item all or nothing; every record that it
@@ -25,7 +25,7 @@
 // A partition epoch rises with every change, and a leader epoch has one leader;
 // nobody joins an ISR who is fenced, shuts down, or began another life; without an
 // operator's word nobody leads who was neither in the ISR nor in the ELR, or has
-// the longest log where all of those may have lost something; what one death
-// changes is one proposal; a controller that was not awake ends no lease; one seed
-// decides the same records. (clusterchecks_test.go, the stories in testdata)
+// the longest log where all of those may have lost something, and either is kept in the
+// metadata (image.Loss); what one death changes is one proposal; a controller that was not
+// awake ends no lease; one seed decides the same records. (clusterchecks_test.go, the stories in testdata)
 package controller

@@ -115,6 +115,7 @@ func (e *edit) finish() *image.PartitionChangeRecord {
 	leader, clean := e.elect()
 	if !clean {
 		e.next.ELR, e.next.LastKnownELR = nil, nil
+		e.loses(-1, true)
 		e.d.tellUnclean(e.t, e.at.Index)
 	} else {
 		e.keepELR()
@@ -273,10 +274,18 @@ func (e *edit) record() *image.PartitionChangeRecord {
 	if next.Leader != was.Leader {
 		r.LeaderChange, r.Leader, changed = true, next.Leader, true
 	}
+	if next.Loss != was.Loss {
+		r.Loss, changed = next.Loss, true
+	}
 	if !changed {
 		return nil
 	}
 	return r
+}
+
+// loses notes that the leader may lack what was acknowledged, from an offset on.
+func (e *edit) loses(from int64, unclean bool) {
+	e.next.Loss = &image.Loss{Epoch: e.was.LeaderEpoch + 1, From: from, Unclean: unclean, At: e.d.soft.last.UnixMilli()}
 }
 
 // without is the nodes that are not out, in a list of its own, or nil.

@@ -116,6 +116,8 @@ type Effects struct {
 	Propose []Proposal
 	Respond []Response
 	Notices []Notice
+	// Counts of what was committed.
+	Counts Counts
 }
 
 // Notice is what an operator is to read, once it is committed.
@@ -164,6 +166,7 @@ type parked struct {
 	proposal ProposalID
 	answers  []Response
 	notices  []Notice
+	counts   Counts
 }
 
 // New makes a machine. rand gives topic IDs and places replicas: in production
@@ -176,7 +179,7 @@ func New(cfg Config, rand *rand.Rand) (*Machine, error) {
 }
 
 // Step takes one input and appends what it asks for to out. Of now only differences
-// count, and none below 0.
+// count, and none below 0, but for an image.Loss, which says when it was.
 func (m *Machine) Step(now time.Time, input Input, out *Effects) {
 	m.advance(now)
 	switch in := input.(type) {
@@ -248,7 +251,7 @@ func (m *Machine) propose(d *decision, out *Effects) bool {
 	}
 	m.lastProposal++
 	m.next = d.img
-	m.inFlight = append(m.inFlight, parked{proposal: m.lastProposal, notices: d.notices})
+	m.inFlight = append(m.inFlight, parked{proposal: m.lastProposal, notices: d.notices, counts: d.counts})
 	out.Propose = append(out.Propose, Proposal{m.lastProposal, d.records})
 	return true
 }
@@ -277,6 +280,7 @@ func (m *Machine) committed(in Committed, out *Effects) {
 	}
 	out.Respond = append(out.Respond, done.answers...)
 	out.Notices = append(out.Notices, done.notices...)
+	out.Counts.Add(done.counts)
 	waiting := m.waiting
 	m.waiting = nil
 	for _, c := range waiting {
@@ -293,6 +297,7 @@ type decision struct {
 	soft    *soft
 	records []image.Record
 	notices []Notice
+	counts  Counts
 	// resolved are the settings of a topic in an image.
 	resolved    topicconfig.Config
 	resolvedFor model.TopicID
@@ -345,6 +350,11 @@ func (d *decision) emit(records ...image.Record) {
 	}
 	delta := image.NewDelta(d.img, d.img.Offset+1)
 	for _, r := range records {
+		if c, ok := r.(*image.PartitionChangeRecord); ok {
+			if was, _, ok := d.img.Partition(c.Partition); ok {
+				d.counts.count(was, c)
+			}
+		}
 		if err := delta.Apply(r); err != nil {
 			panic(fmt.Sprintf("controller: decided a record that does not fit: %v", err))
 		}

@@ -23,6 +23,7 @@ type host struct {
 	next      CommandID
 	ops       map[CommandID]string
 	notices   []Notice
+	counts    Counts
 }
 
 func newHost(t testing.TB, cfg Config, cluster image.Cluster) *host {
@@ -46,6 +47,7 @@ func (h *host) step(in Input) (answered []CommandID) {
 		answered = append(answered, r.ID)
 	}
 	h.notices = append(h.notices, out.Notices...)
+	h.counts.Add(out.Counts)
 	return answered
 }
 

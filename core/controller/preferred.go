@@ -54,9 +54,9 @@ func (d *decision) electLeaders(op ElectLeaders) Answer {
 		r := e.finish()
 		switch {
 		case op.Unclean && e.next.Leader == model.NoNode:
-			errs[i] = fmt.Errorf("partition %s-%d: none of the replicas %v is up: %w", t.Name, at.Index, p.Replicas, model.ErrEligibleLeadersNotAvailable)
+			errs[i] = fmt.Errorf("partition %s-%d: none of the replicas %v is up: start one of them: %w", t.Name, at.Index, p.Replicas, model.ErrEligibleLeadersNotAvailable)
 		case !op.Unclean && e.next.Leader != p.Replicas[0]:
-			errs[i] = fmt.Errorf("partition %s-%d: the preferred replica %d is not in sync, or not up: %w", t.Name, at.Index, p.Replicas[0], model.ErrPreferredLeaderNotAvailable)
+			errs[i] = fmt.Errorf("partition %s-%d: the preferred replica %d is not in sync, or not up: start it, and try again when it is in sync: %w", t.Name, at.Index, p.Replicas[0], model.ErrPreferredLeaderNotAvailable)
 		}
 		if r != nil {
 			records = append(records, r)

@@ -32,7 +32,7 @@ func (d *decision) alterReassignments(op AlterReassignments) []error {
 		}
 		r := e.finish()
 		if e.was.Leader != model.NoNode && e.next.Leader == model.NoNode {
-			errs[i] = fmt.Errorf("partition %s-%d: none of the replicas %v could lead; it would take an unclean election: %w", t.Name, c.Partition.Index, e.next.Replicas, model.ErrInvalidAssignment)
+			errs[i] = fmt.Errorf("partition %s-%d: none of the replicas %v could lead: name one that is up and in sync (%v) among them, or wait until one is: %w", t.Name, c.Partition.Index, e.next.Replicas, e.was.ISR, model.ErrInvalidAssignment)
 			continue
 		}
 		if r != nil {
@@ -68,9 +68,17 @@ func (e *edit) reassign(target []model.NodeID) error {
 	had := len(e.was.ISR)+len(e.was.ELR) > 0
 	dropped := without(e.was.LastKnownELR, in(p.Replicas))
 	if len(e.complete()) == 0 && (had || len(e.known()) == 0 || len(dropped) > 0) {
-		return fmt.Errorf("none of the replicas %v has everything; it would take an unclean election: %w", p.Replicas, model.ErrInvalidAssignment)
+		return fmt.Errorf("none of the replicas %v has everything: name one that has (of %v) among them: %w", p.Replicas, withEverything(e.was), model.ErrInvalidAssignment)
 	}
 	return nil
+}
+
+// withEverything are the replicas of which one has to stay.
+func withEverything(p *image.Partition) []model.NodeID {
+	if whole := slices.Concat(p.ISR, p.ELR); len(whole) > 0 {
+		return whole
+	}
+	return p.LastKnownELR
 }
 
 func (d *decision) checkTarget(target []model.NodeID) error {
@@ -82,7 +90,7 @@ func (d *decision) checkTarget(target []model.NodeID) error {
 			return fmt.Errorf("broker %d is named twice: %w", n, model.ErrInvalidAssignment)
 		}
 		if _, ok := d.img.Broker(n); !ok {
-			return fmt.Errorf("broker %d is not registered: %w", n, model.ErrInvalidAssignment)
+			return notRegistered(n)
 		}
 	}
 	return nil

@@ -84,6 +84,7 @@ func (e *edit) longest() (model.NodeID, bool) {
 	if best == nil || !e.d.eligible(&e.next, best.node) {
 		return model.NoNode, false
 	}
+	e.loses(best.end.LEO, false)
 	e.d.tell(Notice{
 		Warn: true, Broker: best.node, Topic: e.t.Name, Partitions: []int32{e.at.Index},
 		Text: fmt.Sprintf("all replicas that were in sync may have lost records: the one with the longest log leads (leader epoch %d, log end %d)", best.end.LastEpoch, best.end.LEO),

@@ -105,6 +105,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		return s.brokers()
 	case "topics":
 		return s.topics()
+	case "counts":
+		return fmt.Sprintf("%+v\n", s.counts)
 	case "settings":
 		var broker string
 		d.MaybeScanArgs(t, "broker", &broker)
@@ -295,6 +297,9 @@ func (s *story) topics() string {
 				if len(of.nodes) > 0 {
 					fmt.Fprintf(&b, " %s=%v", of.name, of.nodes)
 				}
+			}
+			if l := p.Loss; l != nil {
+				fmt.Fprintf(&b, " loss=(leader-epoch=%d from=%d unclean=%v)", l.Epoch, l.From, l.Unclean)
 			}
 			b.WriteByte('\n')
 		}

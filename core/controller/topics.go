@@ -198,17 +198,34 @@ func (d *decision) factor(t model.NewTopic, place *placer) (int, int16, error) {
 	case asked == 0 || asked < -1:
 		return refuse(fmt.Sprintf("replication factor %d: at least 1, or -1 for the cluster's target", asked))
 	case unfenced == 0:
-		return refuse("no broker is up to hold a replica")
+		return refuse(nobodyUp(all))
 	case asked == -1 && d.cfg.Strict && int(target) > all:
-		return refuse(fmt.Sprintf("the target is %d replicas, and %d brokers are registered (replication.policy is strict)", target, all))
+		return refuse(strictly(int(target), all, "name a replication factor"))
 	case asked == -1 && d.cfg.Strict:
 		return int(target), target, nil
 	case asked == -1:
 		return min(int(target), unfenced), target, nil
 	case int(asked) > all:
-		return refuse(fmt.Sprintf("replication factor %d is more than the %d registered brokers; -1 asks for the cluster's target and takes what there is", asked, all))
+		return refuse(fmt.Sprintf("replication factor %d is more than the %d registered brokers: start more, or ask for less; -1 asks for the cluster's target and takes what there is", asked, all))
 	}
 	return int(asked), asked, nil
+}
+
+// nobodyUp says that no broker can hold a replica now, and what to do.
+func nobodyUp(registered int) string {
+	if registered == 0 {
+		return "no broker is registered yet that could hold a replica: try again when one has started"
+	}
+	return fmt.Sprintf("none of the registered brokers (%d) is up and has a directory that serves, to hold a replica: start one, or try again when one is back; `brokerd cluster status` shows them", registered)
+}
+
+// strictly says why a target that cannot be had refuses what was asked.
+func strictly(target, registered int, or string) string {
+	return fmt.Sprintf("there are to be %d replicas, and %d brokers are registered: start more, or %s (replication.policy is strict)", target, registered, or)
+}
+
+func notRegistered(n model.NodeID) error {
+	return fmt.Errorf("broker %d is not registered: start it first, or choose another one: %w", n, model.ErrInvalidAssignment)
 }
 
 // assignByHand checks an assignment that the client made. (KIP-4)
@@ -251,16 +268,16 @@ func (d *decision) checkReplicas(replicas []model.NodeID, factor int) error {
 		}
 		b, ok := d.img.Broker(n)
 		if !ok {
-			return fmt.Errorf("broker %d is not registered: %w", n, model.ErrInvalidAssignment)
+			return notRegistered(n)
 		}
 		alive = alive || d.alive(n)
 		holds = holds || d.alive(n) && stores(b)
 	}
 	switch {
 	case !alive:
-		return fmt.Errorf("none of the brokers %v is up: %w", replicas, model.ErrInvalidReplication)
+		return fmt.Errorf("none of the brokers %v is up: start one of them, or choose others: %w", replicas, model.ErrInvalidReplication)
 	case !holds:
-		return fmt.Errorf("of the brokers %v, none that is up has a directory that serves: %w", replicas, model.ErrInvalidReplication)
+		return fmt.Errorf("of the brokers %v, none that is up has a directory that serves: choose others, or read in their logs what is wrong with their disks: %w", replicas, model.ErrInvalidReplication)
 	}
 	return nil
 }
@@ -397,8 +414,11 @@ func (d *decision) placeMore(t *image.Topic, adding int, place *placer) ([][]mod
 	if d.cfg.Strict {
 		factor = target
 	}
-	if unfenced == 0 || factor > all {
-		return nil, fmt.Errorf("topic %q: %d replicas asked for, %d brokers are up: %w", t.Name, target, unfenced, model.ErrInvalidReplication)
+	switch {
+	case unfenced == 0:
+		return nil, fmt.Errorf("topic %q: %s: %w", t.Name, nobodyUp(all), model.ErrInvalidReplication)
+	case factor > all:
+		return nil, fmt.Errorf("topic %q: %s: %w", t.Name, strictly(factor, all, "name the brokers"), model.ErrInvalidReplication)
 	}
 	assigned := make([][]model.NodeID, adding)
 	for i := range assigned {

@@ -320,6 +320,9 @@ func (r *PartitionRecord) layout(c *codec) {
 		nodes(c, &p.Adding)
 		nodes(c, &p.Removing)
 	}
+	if c.version >= 3 {
+		c.loss(&p.Loss)
+	}
 }
 
 func (r *PartitionChangeRecord) layout(c *codec) {
@@ -337,6 +340,20 @@ func (r *PartitionChangeRecord) layout(c *codec) {
 		optional(c, &r.Adding, 1, nodeID)
 		optional(c, &r.Removing, 1, nodeID)
 	}
+	if c.version >= 3 {
+		c.loss(&r.Loss)
+	}
+}
+
+// loss is there in every record that has room for it: one without has an older version.
+func (c *codec) loss(v **Loss) {
+	if c.decoding {
+		*v = &Loss{}
+	}
+	number(c, &(*v).Epoch)
+	number(c, &(*v).From)
+	c.boolean(&(*v).Unclean)
+	number(c, &(*v).At)
 }
 
 func (r *TopicRemovalRecord) layout(c *codec) {

@@ -64,6 +64,10 @@ func TestGoldenBytes(t *testing.T) {
 		{&MemberRemovalRecord{Directory: model.DirectoryID{15: 5}}, "0101" + "0d0110" + strings.Repeat("00", 15) + "05"},
 		{&PartitionChangeRecord{Adding: []model.NodeID{}, Removing: []model.NodeID{2}},
 			"0101" + "07021c" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "0100" + "010104"},
+		{&PartitionRecord{model.Partition{}, Partition{Leader: 1, Loss: &Loss{Epoch: 2, From: 5, At: 64}}},
+			"0101" + "060320" + strings.Repeat("00", 16) + "00" + "0000000000" + "02" + "00" + "00" + "00" + "00" + "04" + "0a" + "00" + "8001"},
+		{&PartitionChangeRecord{Loss: &Loss{Epoch: 3, From: -1, Unclean: true, At: 1}},
+			"0101" + "07031d" + strings.Repeat("00", 16) + "00" + "0000000000" + "00" + "00" + "00" + "06" + "01" + "01" + "02"},
 	}
 	for _, tt := range tests {
 		if got := hex.EncodeToString(AppendBatch(nil, []Record{tt.record})); got != tt.bytes {

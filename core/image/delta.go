@@ -228,6 +228,9 @@ func (d *Delta) partitionChange(r *PartitionChangeRecord) error {
 	keep(&p.LastKnownELR, r.LastKnownELR)
 	keep(&p.Adding, r.Adding)
 	keep(&p.Removing, r.Removing)
+	if r.Loss != nil {
+		p.Loss = r.Loss
+	}
 	if r.LeaderChange {
 		p.Leader = r.Leader
 		p.LeaderEpoch++

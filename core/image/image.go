@@ -82,6 +82,23 @@ type Partition struct {
 	// is going to remove. (KIP-455)
 	Adding   []model.NodeID
 	Removing []model.NodeID
+	// Loss is the last election after which acknowledged records may be missing; nil: there
+	// was none.
+	Loss *Loss
+}
+
+// Loss is an election that gave a partition a leader of which it is not known that it has all
+// that was acknowledged.
+type Loss struct {
+	Epoch model.LeaderEpoch // that began with it
+	// From is the offset from which on records may be missing, where the leader's log ended; -1:
+	// the controller was not told.
+	From int64
+	// Unclean: it was nobody who was known to have all, by an operator's word or the topic's
+	// setting. Else all who were had lost their power, and it had the longest log.
+	Unclean bool
+	// At is when, by the clock of the controller, in milliseconds since 1970.
+	At int64
 }
 
 // RemovedTopic is a topic that was deleted while some directories may still hold
@@ -242,6 +259,16 @@ func EffectiveMinISR(minISR, replicas, target int) int {
 		possible = replicas - 1
 	}
 	return min(max(1, minISR), max(1, possible))
+}
+
+// MinISR gives the effective min ISR of partitions: what their leaders and the controller go
+// by. static is as in TopicConfig.
+func (i *Image) MinISR(static map[string]string) func(*Topic, *Partition) int {
+	defaults := i.BrokerDefaults(model.NoNode, static)
+	return func(t *Topic, p *Partition) int {
+		minISR := topicconfig.MinISR(defaults, i.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
+		return EffectiveMinISR(minISR, len(p.Replicas), int(t.ReplicationFactorTarget))
+	}
 }
 
 // NextProducerID is the first producer ID that was never given out.

@@ -150,6 +150,54 @@ func TestMinISRPrecedence(t *testing.T) {
 	}
 }
 
+// What operators are shown is what leaders go by: whatever is set where, and however many
+// replicas there are.
+func TestMinISRInEffect(t *testing.T) {
+	topic := model.Resource{Type: model.ResourceTopic, Name: "t"}
+	for _, set := range [][]Record{
+		nil,
+		{&ConfigRecord{Resource: topic, Key: MinISRKey, Value: "3"}},
+		{&ConfigRecord{Resource: model.Resource{Type: model.ResourceBroker}, Key: MinISRKey, Value: "1"}},
+		{&ConfigRecord{Resource: topic, Key: MinISRKey, Value: "1"}, &ConfigRecord{Resource: model.Resource{Type: model.ResourceBroker}, Key: MinISRKey, Value: "3"}},
+		{&ConfigRecord{Resource: topic, Key: MinISRKey, Value: "none"}},
+	} {
+		img := mustImage(t, append([]Record{&TopicRecord{ID: topicID(1), Name: "t", ReplicationFactorTarget: 3},
+			&PartitionRecord{model.Partition{Topic: topicID(1)}, registration(1)},
+			&PartitionRecord{model.Partition{Topic: topicID(1), Index: 1}, registration(1, 2)},
+			&PartitionRecord{model.Partition{Topic: topicID(1), Index: 2}, registration(1, 2, 3)}}, set...)...)
+		for _, static := range []map[string]string{nil, {MinISRKey: "9"}} {
+			minISR := 1 // of settings that cannot be read
+			if c, err := img.TopicConfig("t", model.NoNode, static); err == nil {
+				minISR = c.MinISR
+			}
+			top, _ := img.TopicByName("t")
+			got := img.MinISR(static)
+			for i := range top.Partitions {
+				p := &top.Partitions[i]
+				if got, want := got(top, p), EffectiveMinISR(minISR, len(p.Replicas), 3); got != want {
+					t.Errorf("%+v, static %v, %d replicas: %d, want %d", set, static, len(p.Replicas), got, want)
+				}
+			}
+		}
+	}
+}
+
+// A loss stays with its partition until there is another one.
+func TestALossStays(t *testing.T) {
+	p := model.Partition{Topic: topicID(1)}
+	img := mustImage(t, &TopicRecord{ID: p.Topic, Name: "t"}, &PartitionRecord{p, registration(1, 2)})
+	lost := &Loss{Epoch: 1, From: 7, At: 9}
+	img = mustApply(t, img, &PartitionChangeRecord{Partition: p, LeaderChange: true, Leader: 2, Loss: lost})
+	img = mustApply(t, img, &PartitionChangeRecord{Partition: p, LeaderChange: true, Leader: 1})
+	if got, _, _ := img.Partition(p); got.Loss == nil || *got.Loss != *lost {
+		t.Errorf("got %+v", got)
+	}
+	img = mustApply(t, img, &PartitionChangeRecord{Partition: p, LeaderChange: true, Leader: 2, Loss: &Loss{Epoch: 3, From: -1, Unclean: true}})
+	if got, _, _ := img.Partition(p); got.Loss.Epoch != 3 {
+		t.Errorf("got %+v", got.Loss)
+	}
+}
+
 // A broker's own settings stand between a topic's and those of all brokers, on
 // that broker alone, and are in a snapshot.
 func TestBrokersOwnSettings(t *testing.T) {
@@ -289,6 +337,9 @@ func anyRecord() *rapid.Generator[Record] {
 			}
 			if rapid.Bool().Draw(t, "reassigning") {
 				r.Adding, r.Removing = replicas[:1], []model.NodeID{}
+			}
+			if rapid.Bool().Draw(t, "lossy") {
+				r.Loss = &Loss{Epoch: 3, From: rapid.Int64Range(-1, 1<<40).Draw(t, "from"), Unclean: rapid.Bool().Draw(t, "unclean"), At: 1 << 40}
 			}
 			return r
 		case 10:

@@ -60,9 +60,9 @@ func (k kind) record() *recordType {
 	case kindTopic:
 		return &recordType{"topic", 1, func() Record { return &TopicRecord{} }}
 	case kindPartition:
-		return &recordType{"partition", 2, func() Record { return &PartitionRecord{} }}
+		return &recordType{"partition", 3, func() Record { return &PartitionRecord{} }}
 	case kindPartitionChange:
-		return &recordType{"partition change", 2, func() Record { return &PartitionChangeRecord{} }}
+		return &recordType{"partition change", 3, func() Record { return &PartitionChangeRecord{} }}
 	case kindTopicRemoval:
 		return &recordType{"topic removal", 1, func() Record { return &TopicRemovalRecord{} }}
 	case kindTopicPurge:
@@ -148,6 +148,8 @@ type PartitionChangeRecord struct {
 	// Since version 2, nil and empty as above:
 	Adding   []model.NodeID
 	Removing []model.NodeID
+	// Since version 3; nil: there is no other than there was.
+	Loss *Loss
 }
 
 // TopicRemovalRecord deletes a topic, its partitions and its settings. The topic
@@ -197,8 +199,14 @@ func versionOf(r Record) uint16 {
 	case *BrokerFenceRecord:
 		newer = r.ShuttingDown || len(r.Offline) > 0
 	case *PartitionRecord:
+		if r.Registration.Loss != nil {
+			return 3
+		}
 		newer = len(r.Registration.Adding) > 0 || len(r.Registration.Removing) > 0
 	case *PartitionChangeRecord:
+		if r.Loss != nil {
+			return 3
+		}
 		newer = r.Adding != nil || r.Removing != nil
 	}
 	if newer {

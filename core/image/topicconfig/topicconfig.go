@@ -107,6 +107,22 @@ func Resolve(broker, topic map[string]string) (Config, error) {
 	return typed(values)
 }
 
+// MinISR is the min ISR of Resolve, without the other settings. Values that Check does not
+// pass stand for 1.
+func MinISR(broker, topic map[string]string) int {
+	d, _ := Lookup("min.insync.replicas")
+	v, set := topic[d.Name]
+	if !set {
+		if v, _, set = d.FromBroker(broker); !set {
+			v = d.Default
+		}
+	}
+	if d.Check(v) != nil {
+		return 1
+	}
+	return int(number(v))
+}
+
 // typed reads values that Check has passed.
 func typed(v map[string]string) (Config, error) {
 	policy := SplitList(v["cleanup.policy"])
