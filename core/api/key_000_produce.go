@@ -407,9 +407,9 @@ func (p *produce) makeResponse() {
 			p.h.refuse(out, s.Err)
 			if p.from.Version >= leaderProduceVersion && errors.Is(s.Err, model.ErrNotLeaderOrFollower) {
 				if leaders == nil {
-					leaders = newLeaders(p.img, p.from.Listener)
+					leaders = p.h.newLeaders(p.from.Listener)
 				}
-				leader, epoch := leaders.of(s.target.topic, s.id.Index)
+				leader, epoch := leaders.of(s.target.topic, s.id.Index, s.Err)
 				out.Leader, out.LeaderEpoch = int32(leader), epoch
 			}
 		}

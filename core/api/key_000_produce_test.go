@@ -285,6 +285,27 @@ func TestProduceNamesTheLeader(t *testing.T) {
 	}
 }
 
+// A request that has waited is told who leads by then; and never that it is this broker, which
+// says itself that it does not lead. (KIP-951)
+func TestProduceNamesTheLeaderOfTheEnd(t *testing.T) {
+	c := newCluster(t)
+	id := c.topic("orders", self, self)
+	c.hold, c.appendErr = true, model.ErrNotLeaderOrFollower
+	req := toProduce(map[string][]byte{"orders-0": records(t, batch.Options{}, "v"), "orders-1": records(t, batch.Options{}, "v")})
+	req.Version = 10
+	answer := begin(t.Context(), newHandler(c), callOf(req))
+	c.apply(&image.PartitionChangeRecord{Partition: model.Partition{Topic: id}, LeaderChange: true, Leader: 2})
+	c.release()
+	resp := decoded[*kmsg.ProduceResponse](t, req, answer(t.Context()))
+	moved, stays := resp.Topics[0].Partitions[0], resp.Topics[0].Partitions[1]
+	if moved.ErrorCode != 6 || moved.CurrentLeader.LeaderID != 2 || moved.CurrentLeader.LeaderEpoch != 8 || len(resp.Brokers) != 1 {
+		t.Errorf("of the partition that moved: %+v, brokers %+v", moved, resp.Brokers)
+	}
+	if stays.ErrorCode != 6 || stays.CurrentLeader.LeaderID != -1 || stays.CurrentLeader.LeaderEpoch != -1 {
+		t.Errorf("of the other: %+v", stays)
+	}
+}
+
 // Records without a key are refused one by one in a compacted topic. (KIP-467)
 func TestProduceRecordErrors(t *testing.T) {
 	c := newCluster(t)

@@ -420,9 +420,9 @@ func (f *fetching) respond() {
 			continue
 		}
 		if leaders == nil {
-			leaders = newLeaders(f.img, f.from.Listener)
+			leaders = f.h.newLeaders(f.from.Listener)
 		}
-		leader, epoch := leaders.of(p.topic, p.key.index)
+		leader, epoch := leaders.of(p.topic, p.key.index, got.Err)
 		out.Leader, out.LeaderEpoch = int32(leader), epoch
 	}
 	if leaders == nil {

@@ -1,31 +1,36 @@
 package api
 
 import (
+	"errors"
+
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
 )
 
 // leaders collects the brokers that an answer sends the client to, so that it
-// can move on without asking for metadata. (KIP-951)
+// can move on without asking for metadata. They are by the newest metadata: a request may
+// have waited until its leader was replaced. (KIP-951)
 type leaders struct {
 	img      *image.Image
+	self     model.NodeID
 	listener string
 	named    []node
 	seen     map[model.NodeID]bool
 }
 
-func newLeaders(img *image.Image, listener string) *leaders {
-	return &leaders{img: img, listener: listener, seen: make(map[model.NodeID]bool)}
+func (h *Handler) newLeaders(listener string) *leaders {
+	return &leaders{img: h.deps.Metadata.Image(), self: h.cfg.NodeID, listener: listener, seen: make(map[model.NodeID]bool)}
 }
 
 // of returns a partition's leader and its epoch, or NoNode and NoEpoch, and
-// remembers where it is reached.
-func (l *leaders) of(t *image.Topic, index int32) (model.NodeID, model.LeaderEpoch) {
+// remembers where it is reached. Where this broker's error is that it does not lead, it is
+// none, whatever its metadata say.
+func (l *leaders) of(t *image.Topic, index int32, err error) (model.NodeID, model.LeaderEpoch) {
 	if t == nil {
 		return model.NoNode, model.NoEpoch
 	}
-	p, ok := partition(t, index)
-	if !ok {
+	p, _, ok := l.img.Partition(model.Partition{Topic: t.ID, Index: index})
+	if !ok || p.Leader == l.self && errors.Is(err, model.ErrNotLeaderOrFollower) {
 		return model.NoNode, model.NoEpoch
 	}
 	b, ok := alive(l.img, p.Leader)

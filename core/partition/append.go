@@ -30,6 +30,9 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 	case m.state == stateOffline:
 		m.refuse(out, in.ID, fmt.Errorf("partition %s is offline: %w: %w", m.partition, m.why, model.ErrStorage))
 		return
+	case m.standing.cutOff:
+		m.turnAway(now, out, in.ID, &in.Batch, m.errCutOff())
+		return
 	case in.Acks == model.AcksAll && len(m.isr) < m.minISR:
 		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicas))
 		return

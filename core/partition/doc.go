@@ -18,6 +18,12 @@
 // flush policy demands: with an ISR of one, or under FlushAlways, only what
 // survives the loss of power of the machine.
 //
+// While others may lead by now, a leader that commits nothing for Limits.CommitMax sends all
+// that wait to look who leads, and those that come, until something is committed
+// again. What of theirs has an offset stays in the log, so that a repeat of it is known here,
+// or where it was copied to. A leader that commits goes on: that it may rests on epochs, and on
+// no lease.
+//
 // # Leading several
 //
 // A follower subscribes, and by the leader epochs of both logs the leader says from where

@@ -151,10 +151,11 @@ const (
 	TimerSubscribe              // subscribe, or do so again where no answer came
 	TimerLag                    // look for followers that have been behind for too long
 	TimerISR                    // ask for another ISR, again
+	TimerCommit                 // look whether what waits is committed, while others may lead
 	TimerExpiry                 // forget idle producers; the last
 )
 
-var timerNames = [...]string{"deadline", "stall", "backoff", "flush", "retention", "snapshot", "subscribe", "lag", "isr", "expiry"}
+var timerNames = [...]string{"deadline", "stall", "backoff", "flush", "retention", "snapshot", "subscribe", "lag", "isr", "commit", "expiry"}
 
 // String is for logs and stories.
 func (t Timer) String() string {

@@ -89,7 +89,7 @@ func (m *Machine) onLead(in *Lead, out *Effects) {
 	m.followers = m.followers[:0]
 	m.asking = asking{}
 	m.role, m.epoch, m.why = roleLeader, in.Epoch, nil
-	m.refusals, m.lagAt = 0, time.Time{}
+	m.refusals, m.lagAt, m.standing = 0, time.Time{}, standing{}
 	m.assigned(in, out)
 	m.setISR(in.ISR)
 	m.openAnew(out)

@@ -103,6 +103,7 @@ type Machine struct {
 
 	ails           bool      // the store does not serve
 	doubt          bool      // others may lead by now
+	standing       standing  // of a leader, meanwhile
 	progressAt     time.Time // when the store last answered an append, or got its first
 	stallArmed     bool
 	deadlineAt     time.Time // when TimerDeadline fires; zero: not set
@@ -266,6 +267,7 @@ func (m *Machine) settle(now time.Time, out *Effects) {
 		m.advance(out)
 		m.alter(now, out)
 		m.submitQueued(now, out)
+		m.watchCommits(now, out)
 	case roleFollower:
 		m.follow(now, out)
 	}

@@ -69,6 +69,9 @@ type Limits struct {
 
 	LagMax     time.Duration // a follower that is behind for longer leaves the ISR; zero: never
 	AnswerWait time.Duration // a subscription without an answer for so long is made anew
+	// CommitMax is how long clients wait for a leader that commits nothing, while others may
+	// lead by now, before they are sent to look who does; zero: as long as they have asked for.
+	CommitMax time.Duration
 }
 
 // DefaultLimits are the product's.
@@ -87,6 +90,7 @@ func DefaultLimits() Limits {
 		ScanBatches:     4096,
 		LagMax:          5 * time.Second,
 		AnswerWait:      2 * time.Second,
+		CommitMax:       250 * time.Millisecond,
 	}
 }
 

@@ -83,6 +83,8 @@ func (m *Machine) fired(now time.Time, t Timer, out *Effects) {
 		m.lagged(now, out)
 	case TimerISR:
 		m.askAgain(now, out)
+	case TimerCommit:
+		m.uncommitted(now, out)
 	}
 }
 

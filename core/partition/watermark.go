@@ -68,21 +68,6 @@ func (m *Machine) respondCommitted(out *Effects, w *waiter) {
 	m.respondError(out, w.id, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicasAfter))
 }
 
-// doubted answers those that have waited for nothing else, once it is known that this replica
-// leads still.
-func (m *Machine) doubted(in *Doubted, out *Effects) {
-	m.doubt = in.Doubt
-	if m.doubt {
-		return
-	}
-	m.waiting.keep(func(w *waiter) bool {
-		if w.weak {
-			m.respond(out, w)
-		}
-		return !w.weak
-	})
-}
-
 // flushIfNeeded asks for a flush when something is stored that cannot count
 // before, as after opening, or when the replica has become the only one in sync.
 func (m *Machine) flushIfNeeded(out *Effects) {

@@ -52,7 +52,8 @@
 //   - A store that does nothing for Config.DirectoryTimeout is told of, used or not
 //     (TestAStoreThatDoesNotServeIsOffline).
 //   - A leader whose lease has run out acknowledges nothing that its followers do not
-//     (TestNoLeaseNoWeakAcks).
+//     (TestNoLeaseNoWeakAcks), and has no client wait for followers that take nothing
+//     (TestACutOffLeaderSendsClientsAway).
 //   - At most Config.AppendBytes of unanswered appends are held; past that,
 //     Append waits.
 //   - What a leader has acknowledged with acks=all is in the log of every follower that is

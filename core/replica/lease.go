@@ -22,9 +22,9 @@ type lease struct {
 // that waits for a lease: a preferred election, a reassignment or a directory that does not
 // serve has another broker lead at any time. It does not block.
 func (m *Manager) Leased(until time.Time) {
-	m.lease.until.Store(max(1, int64(until.Sub(m.lease.began))))
-	if m.lease.doubting.Load() == 0 {
-		return
+	first := m.lease.until.Swap(max(1, int64(until.Sub(m.lease.began)))) == 0
+	if !first && m.lease.doubting.Load() == 0 {
+		return // the shards look when the lease before is over
 	}
 	for _, s := range m.shards {
 		s.loop.Complete(Input{kind: inputLeased})
@@ -35,6 +35,12 @@ func (m *Manager) Leased(until time.Time) {
 func (m *Manager) lapsed(now time.Time) bool {
 	until := m.lease.until.Load()
 	return until != 0 && int64(now.Sub(m.lease.began)) > until
+}
+
+// lapses implements host.
+func (m *Manager) lapses() (time.Time, bool) {
+	until := m.lease.until.Load()
+	return m.lease.began.Add(time.Duration(until) + 1), until != 0
 }
 
 // doubting implements host.

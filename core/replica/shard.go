@@ -80,6 +80,7 @@ type host interface {
 	wake(l *link, shard int)
 	windowNow() int64
 	lapsed(now time.Time) bool
+	lapses() (at time.Time, ok bool) // when lapsed is so, unless there is another lease by then
 	doubting(more int32)
 }
 
@@ -128,8 +129,15 @@ func (s *Shard) Step(now time.Time, burst []Input) {
 	s.perform()
 }
 
-// Deadline implements loop.Body.
-func (s *Shard) Deadline() (time.Time, bool) { return s.timers.Next() }
+// Deadline implements loop.Body. The end of a lease is one: who waits then may wait for a
+// leader that others have replaced.
+func (s *Shard) Deadline() (time.Time, bool) {
+	at, ok := s.timers.Next()
+	if end, leased := s.host.lapses(); leased && !s.doubt && (!ok || end.Before(at)) {
+		return end, true
+	}
+	return at, ok
+}
 
 // Done implements loop.Body: told to stop, and every log is closed.
 func (s *Shard) Done() bool {
