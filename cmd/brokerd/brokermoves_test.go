@@ -113,7 +113,7 @@ func TestClusterProblems(t *testing.T) {
 		"voter 3 was not heard of since broker 2 leads the quorum",
 		"broker 3 is fenced: it is stopped, starting, or not reached by the controller",
 		"1 of 4 partitions have no leader: they cannot be read or written (t-2)",
-		"2 of 4 partitions have fewer replicas in sync than min.insync.replicas: writes with acks=all are refused (t-1, ...)",
+		"2 of 4 partitions have fewer replicas in sync than writes with acks=all need: these are refused (t-1, ...)",
 		"2 of 4 partitions have replicas that are not in sync (t-1, ...)",
 	}
 	if !slices.Equal(v.Problems, want) {

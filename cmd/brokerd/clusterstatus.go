@@ -27,6 +27,13 @@ that are not as they should be. It exits with 1 when something is wrong, and
 says what.
 
 A controller is the leader, a voter, or a learner that follows without a vote.
+Partitions are counted as "below min isr" when writes with acks=all are
+refused: the least that is needed in sync is min.insync.replicas, or less
+where a topic has fewer replicas than it should. A "loss" names a partition
+that got a leader which may lack acknowledged records, in the last 7 days: all
+in sync lost their power at once, or an election was unclean. It does not
+change the exit code.
+
 A broker is serving, fenced (the controller does not hear it, or it has not
 caught up yet), or stopping. Its epoch is that of its registration, and rises
 with every start.`,
@@ -97,6 +104,9 @@ func (c *console) showStatus(v *clusterView) error {
 	n := v.Partitions
 	if _, err := fmt.Fprintf(c.out, "\npartitions %d, without leader %d, below min isr %d, under-replicated %d, reassigning %d\n",
 		n.Total, n.Leaderless, n.BelowMinISR, n.UnderReplicated, n.Reassigning); err != nil {
+		return err
+	}
+	if err := c.showLosses(v); err != nil {
 		return err
 	}
 	for _, p := range v.Problems {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -25,6 +24,9 @@ type clusterView struct {
 	Partitions  partitionCounts  `json:"partitions"`
 	// Problems say what is wrong, each in a sentence; none: all is well.
 	Problems []string `json:"problems"`
+	// Losses are elections of late after which acknowledged records may be missing. They are
+	// no problem that goes away, and so none of Problems.
+	Losses []*lossView `json:"losses"`
 
 	partitions []partitionView
 	quorumErr  error // why the controllers are not known
@@ -67,7 +69,8 @@ type partitionView struct {
 	leader           int32
 	replicas, isr    []int32
 	adding, removing []int32
-	minISR           int
+	minISR           int       // in effect: what writes with acks=all need
+	loss             *lossView // nil: there was none
 }
 
 func (p *partitionView) String() string { return fmt.Sprintf("%s-%d", p.topic, p.index) }
@@ -114,15 +117,12 @@ func kafkaError(code int16, message *string) error {
 
 // lookAt asks everything.
 func lookAt(ctx context.Context, client *kgo.Client) (*clusterView, error) {
-	v := &clusterView{Controllers: []controllerView{}, Brokers: []brokerView{}, Problems: []string{}}
+	v := &clusterView{Controllers: []controllerView{}, Brokers: []brokerView{}, Problems: []string{}, Losses: []*lossView{}}
 	if err := v.askBrokers(ctx, client); err != nil {
 		return nil, fmt.Errorf("ask for the brokers: %w", err)
 	}
 	if err := v.askPartitions(ctx, client); err != nil {
 		return nil, fmt.Errorf("ask for the partitions: %w", err)
-	}
-	if err := v.askMinISR(ctx, client); err != nil {
-		return nil, fmt.Errorf("ask for min.insync.replicas: %w", err)
 	}
 	if err := v.askQuorum(ctx, client); err != nil {
 		if ctx.Err() != nil {
@@ -132,6 +132,8 @@ func lookAt(ctx context.Context, client *kgo.Client) (*clusterView, error) {
 	}
 	v.count()
 	v.judge()
+	v.findLosses(time.Now())
+	locate(ctx, client, v.Losses)
 	return v, nil
 }
 
@@ -169,41 +171,6 @@ func (v *clusterView) askBrokers(ctx context.Context, client *kgo.Client) error 
 	return nil
 }
 
-func (v *clusterView) askPartitions(ctx context.Context, client *kgo.Client) error {
-	req := kmsg.NewPtrMetadataRequest()
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return err
-	}
-	list := kmsg.NewPtrListPartitionReassignmentsRequest()
-	moving, err := list.RequestWith(ctx, client)
-	if err == nil {
-		err = kafkaError(moving.ErrorCode, moving.ErrorMessage)
-	}
-	if err != nil {
-		return err
-	}
-	for _, t := range resp.Topics {
-		if t.Topic == nil || kerr.ErrorForCode(t.ErrorCode) != nil {
-			continue
-		}
-		for _, p := range t.Partitions {
-			v.partitions = append(v.partitions, partitionView{topic: *t.Topic, index: p.Partition, leader: p.Leader, replicas: p.Replicas, isr: p.ISR, minISR: 1})
-		}
-	}
-	slices.SortFunc(v.partitions, func(a, b partitionView) int {
-		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.index, b.index))
-	})
-	for _, t := range moving.Topics {
-		for _, m := range t.Partitions {
-			if p := v.partition(t.Topic, m.Partition); p != nil {
-				p.adding, p.removing = m.AddingReplicas, m.RemovingReplicas
-			}
-		}
-	}
-	return nil
-}
-
 func (v *clusterView) partition(topic string, index int32) *partitionView {
 	i, found := slices.BinarySearchFunc(v.partitions, index, func(p partitionView, index int32) int {
 		return cmp.Or(cmp.Compare(p.topic, topic), cmp.Compare(p.index, index))
@@ -212,41 +179,6 @@ func (v *clusterView) partition(topic string, index int32) *partitionView {
 		return nil
 	}
 	return &v.partitions[i]
-}
-
-func (v *clusterView) askMinISR(ctx context.Context, client *kgo.Client) error {
-	const key = "min.insync.replicas"
-	req := kmsg.NewPtrDescribeConfigsRequest()
-	for i, p := range v.partitions {
-		if i == 0 || v.partitions[i-1].topic != p.topic {
-			r := kmsg.NewDescribeConfigsRequestResource()
-			r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, p.topic, []string{key}
-			req.Resources = append(req.Resources, r)
-		}
-	}
-	if len(req.Resources) == 0 {
-		return nil
-	}
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return err
-	}
-	of := map[string]int{}
-	for _, r := range resp.Resources {
-		for _, c := range r.Configs {
-			if c.Name != key || c.Value == nil {
-				continue
-			}
-			if n, err := strconv.Atoi(*c.Value); err == nil {
-				of[r.ResourceName] = n
-			}
-		}
-	}
-	for i := range v.partitions {
-		p := &v.partitions[i]
-		p.minISR = max(1, min(of[p.topic], len(p.wanted())))
-	}
-	return nil
 }
 
 func (v *clusterView) askQuorum(ctx context.Context, client *kgo.Client) error {
@@ -368,7 +300,7 @@ func (v *clusterView) judge() {
 		is   func(*partitionView) bool
 	}{
 		{counts.Leaderless, "have no leader: they cannot be read or written", func(p *partitionView) bool { return p.leader < 0 }},
-		{counts.BelowMinISR, "have fewer replicas in sync than min.insync.replicas: writes with acks=all are refused", func(p *partitionView) bool { return len(p.isr) < p.minISR }},
+		{counts.BelowMinISR, "have fewer replicas in sync than writes with acks=all need: these are refused", func(p *partitionView) bool { return len(p.isr) < p.minISR }},
 		{counts.UnderReplicated, "have replicas that are not in sync", func(p *partitionView) bool { return len(less(less(p.replicas, p.adding), p.isr)) > 0 }},
 	} {
 		if c.n > 0 {

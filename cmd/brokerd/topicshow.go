@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -72,8 +76,8 @@ func newTopicList(c *console) *cobra.Command {
 
 type describedTopic struct {
 	listedTopic
-	// MinISR is min.insync.replicas as it is in effect: no more than there are
-	// replicas.
+	// MinISR is how many replicas have to be in sync for writes with acks=all: the least of
+	// all partitions.
 	MinISR   int                  `json:"min_isr"`
 	List     []describedPartition `json:"partition_list"`
 	Settings map[string]string    `json:"settings"` // those that differ from the default
@@ -85,9 +89,12 @@ type describedPartition struct {
 	LeaderEpoch int32   `json:"leader_epoch"`
 	Replicas    []int32 `json:"replicas"`
 	ISR         []int32 `json:"isr"`
+	MinISR      int     `json:"min_isr"` // in effect
 	LogStart    int64   `json:"log_start_offset"`
 	LogEnd      int64   `json:"log_end_offset"`
 	Error       string  `json:"error,omitempty"`
+	// Loss is the last election after which acknowledged records may be missing.
+	Loss *lossView `json:"loss,omitempty"`
 }
 
 func newTopicDescribe(c *console) *cobra.Command {
@@ -105,12 +112,12 @@ func newTopicDescribe(c *console) *cobra.Command {
 			if err := checkOutput(cmd, format); err != nil {
 				return err
 			}
-			admin, err := at.admin(cmd.Context())
+			client, err := at.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer admin.Close()
-			topic, err := describe(cmd.Context(), admin, args[0])
+			defer client.Close()
+			topic, err := describe(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -125,15 +132,19 @@ func newTopicDescribe(c *console) *cobra.Command {
 	return cmd
 }
 
-func describe(ctx context.Context, admin *kadm.Client, name string) (describedTopic, error) {
-	topics, err := admin.ListTopicsWithInternal(ctx, name)
+func describe(ctx context.Context, client *kgo.Client, name string) (describedTopic, error) {
+	topics, err := askTopics(ctx, client, name)
 	if err != nil {
 		return describedTopic{}, fmt.Errorf("describe %s: %w", name, err)
 	}
-	t := topics[name]
-	if t.Err != nil {
-		return describedTopic{}, answerError("describe", name, t.Err, "")
+	if len(topics) != 1 {
+		return describedTopic{}, fmt.Errorf("describe %s: the answer tells of %d topics", name, len(topics))
 	}
+	t := topics[0]
+	if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+		return describedTopic{}, answerError("describe", name, err, "")
+	}
+	admin := kadm.NewClient(client)
 	starts, err := admin.ListStartOffsets(ctx, name)
 	if err != nil {
 		return describedTopic{}, fmt.Errorf("list start offsets of %s: %w", name, err)
@@ -142,14 +153,19 @@ func describe(ctx context.Context, admin *kadm.Client, name string) (describedTo
 	if err != nil {
 		return describedTopic{}, fmt.Errorf("list end offsets of %s: %w", name, err)
 	}
-	out := describedTopic{
-		listedTopic: listedTopic{t.Topic, topicID(t.ID), len(t.Partitions), t.Partitions.NumReplicas(), t.IsInternal},
-		Settings:    map[string]string{},
-	}
-	for _, p := range t.Partitions.Sorted() {
-		d := describedPartition{Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR, LogStart: -1, LogEnd: -1}
-		if p.Err != nil {
-			d.Error = p.Err.Error()
+	out := describedTopic{listedTopic: listedTopic{Topic: name, ID: topicID(t.TopicID), Partitions: len(t.Partitions), Internal: t.IsInternal}, Settings: map[string]string{}}
+	slices.SortFunc(t.Partitions, func(a, b kmsg.DescribeTopicPartitionsResponseTopicPartition) int {
+		return cmp.Compare(a.Partition, b.Partition)
+	})
+	var losses []*lossView
+	for i := range t.Partitions {
+		p := &t.Partitions[i]
+		v := partitionOf(name, p)
+		d := describedPartition{
+			Partition: p.Partition, Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR, MinISR: v.minISR, LogStart: -1, LogEnd: -1, Loss: v.loss,
+		}
+		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+			d.Error = err.Error()
 		}
 		if o, ok := starts.Lookup(name, p.Partition); ok && o.Err == nil {
 			d.LogStart = o.Offset
@@ -158,16 +174,21 @@ func describe(ctx context.Context, admin *kadm.Client, name string) (describedTo
 			d.LogEnd = o.Offset
 		}
 		out.List = append(out.List, d)
+		if v.loss != nil {
+			losses = append(losses, v.loss)
+		}
+		out.Replicas = max(out.Replicas, len(p.Replicas))
+		if i == 0 || v.minISR < out.MinISR {
+			out.MinISR = v.minISR
+		}
 	}
+	locate(ctx, client, losses)
 	configs, err := admin.DescribeTopicConfigs(ctx, name)
 	if err != nil {
 		return describedTopic{}, fmt.Errorf("describe settings of %s: %w", name, err)
 	}
 	for _, r := range configs {
 		for _, cfg := range r.Configs {
-			if n, err := strconv.Atoi(cfg.MaybeValue()); cfg.Key == "min.insync.replicas" && err == nil {
-				out.MinISR = min(n, max(1, out.Replicas))
-			}
 			if cfg.Source == kmsg.ConfigSourceDynamicTopicConfig {
 				out.Settings[cfg.Key] = cfg.MaybeValue()
 			}
@@ -192,6 +213,14 @@ func (c *console) showTopic(t describedTopic) error {
 	}
 	if t.Replicas == 1 {
 		if _, err := fmt.Fprintln(c.out, "note      not replicated: with its broker gone, so are its records"); err != nil {
+			return err
+		}
+	}
+	for _, p := range t.List {
+		if p.Loss == nil {
+			continue
+		}
+		if _, err := fmt.Fprintf(c.out, "loss      %s\n", printable(p.Loss.String())); err != nil {
 			return err
 		}
 	}

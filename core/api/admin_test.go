@@ -542,6 +542,33 @@ func TestDescribeTopicPartitions(t *testing.T) {
 	}
 }
 
+// Who asks with our tag is told what leaders go by, and where records may be missing; nobody
+// else is.
+func TestDescribeTopicPartitionsTellsMore(t *testing.T) {
+	c := newCluster(t)
+	id := c.topic("orders", self)
+	c.apply(&image.PartitionRecord{Partition: model.Partition{Topic: id, Index: 1}, Registration: image.Partition{
+		Replicas: []model.NodeID{1, 2}, Directories: []model.DirectoryID{{1}, {2}}, ISR: []model.NodeID{1}, Leader: 1,
+		Loss: &image.Loss{Epoch: 5, From: 258, Unclean: true, At: 3}}})
+	req := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	req.ResponsePartitionLimit = 10
+	show := func() (out []string) {
+		for _, p := range ask[*kmsg.DescribeTopicPartitionsResponse](t, newHandler(c), 0, req).Topics[0].Partitions {
+			p.UnknownTags.Each(func(tag uint32, b []byte) { out = append(out, fmt.Sprintf("%d %d=%x", p.Partition, tag, b)) })
+		}
+		return out
+	}
+	if got := show(); len(got) != 0 {
+		t.Errorf("who does not ask is told %q", got)
+	}
+	req.UnknownTags.Set(10000, nil)
+	// Of three replicas two, and of two that are to be three one.
+	want := []string{"0 10000=00000002", "1 10000=00000001", "1 10001=00000005" + "0000000000000102" + "0000000000000003" + "01"}
+	if got := show(); !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
 // A fault of the broker's own tells a client nothing of its inside.
 func TestAdminHidesFaults(t *testing.T) {
 	c := newCluster(t)

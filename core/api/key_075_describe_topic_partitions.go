@@ -1,9 +1,16 @@
 package api
 
 // DescribeTopicPartitions (75), version 0. (KIP-966)
+//
+// Who asks with a tagged field of our own (tag 10000, empty) is told of each partition, in
+// others, its effective min.insync.replicas (tag 10000, int32), and the last election after
+// which acknowledged records may be missing, if there was one (tag 10001): its leader epoch
+// (int32), from which offset on, or -1 (int64), when, in milliseconds since 1970 (int64),
+// and whether it was unclean (a byte of 0 or 1).
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -17,6 +24,13 @@ import (
 // max.request.partition.size.limit does by default.
 const describedPartitionsMax = 2000
 
+// The tags of our own fields: of the request and of a partition.
+const (
+	tagTellMore uint32 = 10000
+	tagMinISR   uint32 = 10000
+	tagLoss     uint32 = 10001
+)
+
 func (h *Handler) describeTopicPartitions(ctx context.Context, from caller, req *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
 	img := h.deps.Metadata.Image()
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
@@ -25,6 +39,12 @@ func (h *Handler) describeTopicPartitions(ctx context.Context, from caller, req 
 		h.refuseDescription(resp, req, err)
 		return resp
 	}
+	var more func(*image.Topic, *image.Partition, *kmsg.Tags)
+	req.UnknownTags.Each(func(tag uint32, _ []byte) {
+		if tag == tagTellMore {
+			more = h.moreOf(img)
+		}
+	})
 	left := max(1, min(int(req.ResponsePartitionLimit), describedPartitionsMax))
 	for _, name := range names {
 		first := 0
@@ -52,7 +72,7 @@ func (h *Handler) describeTopicPartitions(ctx context.Context, from caller, req 
 			break
 		}
 		last := min(len(t.Partitions), first+left)
-		resp.Topics = append(resp.Topics, h.describedTopic(ctx, from, img, t, first, last))
+		resp.Topics = append(resp.Topics, h.describedTopic(ctx, from, img, t, first, last, more))
 		left -= max(0, last-first)
 		if last < len(t.Partitions) {
 			resp.NextCursor = cursorAt(name, last)
@@ -121,7 +141,7 @@ func (h *Handler) notDescribed(name string, err error) kmsg.DescribeTopicPartiti
 	return out
 }
 
-func (h *Handler) describedTopic(ctx context.Context, from caller, img *image.Image, t *image.Topic, first, last int) kmsg.DescribeTopicPartitionsResponseTopic {
+func (h *Handler) describedTopic(ctx context.Context, from caller, img *image.Image, t *image.Topic, first, last int, more func(*image.Topic, *image.Partition, *kmsg.Tags)) kmsg.DescribeTopicPartitionsResponseTopic {
 	out := kmsg.NewDescribeTopicPartitionsResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, internal(t)
 	out.AuthorizedOperations = h.topicOperations(ctx, from, t.Name)
@@ -133,7 +153,30 @@ func (h *Handler) describedTopic(ctx context.Context, from caller, img *image.Im
 		part.LeaderID, part.LeaderEpoch = int32(s.leader), p.LeaderEpoch
 		part.Replicas, part.ISR, part.OfflineReplicas = numbers(p.Replicas), numbers(p.ISR), numbers(s.offline)
 		part.EligibleLeaderReplicas, part.LastKnownELR = numbers(p.ELR), numbers(p.LastKnownELR)
+		if more != nil {
+			more(t, &p, &part.UnknownTags)
+		}
 		out.Partitions = append(out.Partitions, part)
 	}
 	return out
+}
+
+// moreOf tells of partitions what Kafka's protocol has no field for.
+func (h *Handler) moreOf(img *image.Image) func(*image.Topic, *image.Partition, *kmsg.Tags) {
+	minISR := img.MinISR(h.configs.static)
+	return func(t *image.Topic, p *image.Partition, tags *kmsg.Tags) {
+		tags.Set(tagMinISR, binary.BigEndian.AppendUint32(nil, uint32(minISR(t, p))))
+		l := p.Loss
+		if l == nil {
+			return
+		}
+		b := binary.BigEndian.AppendUint32(nil, uint32(l.Epoch))
+		b = binary.BigEndian.AppendUint64(b, uint64(l.From))
+		b = binary.BigEndian.AppendUint64(b, uint64(l.At))
+		unclean := byte(0)
+		if l.Unclean {
+			unclean = 1
+		}
+		tags.Set(tagLoss, append(b, unclean))
+	}
 }

@@ -142,7 +142,9 @@ func (c *cluster) checkLeader(was, is *image.Image, at model.Partition, old, p *
 // checkLoss: a leader that may lack what was committed is told of in the metadata, and no other.
 func (c *cluster) checkLoss(at model.Partition, old, p *image.Partition) {
 	completed := len(old.Adding)+len(old.Removing) > 0 && len(p.Adding)+len(p.Removing) == 0 && old.Leader != model.NoNode
-	dir := func(p *image.Partition, n model.NodeID) model.DirectoryID { return p.Directories[slices.Index(p.Replicas, n)] }
+	dir := func(p *image.Partition, n model.NodeID) model.DirectoryID {
+		return p.Directories[slices.Index(p.Replicas, n)]
+	}
 	whole := (slices.Contains(old.ISR, p.Leader) || slices.Contains(old.ELR, p.Leader) || completed) &&
 		dir(old, p.Leader) == dir(p, p.Leader) // else the operator has had it begin with nothing
 	switch {
