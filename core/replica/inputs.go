@@ -20,6 +20,7 @@ type Input struct {
 type rare struct {
 	in      partition.Input
 	ask     *producersQuery
+	lag     *lagQuery
 	assign  *assignment
 	opened  *openedLog
 	dir     *Directory
@@ -42,6 +43,7 @@ const (
 	inputClosed                     // handle was closed
 	inputDeleted                    // a log was deleted, or not: err
 	inputStored                     // stored, a call for replica's log, has been answered
+	inputLag                        // lag, of all replicas
 	inputLeased                     // the broker's lease has been renewed
 	inputAiling                     // dir's store serves, or not
 	inputRestarted                  // the process of dir's store was started again

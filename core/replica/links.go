@@ -29,6 +29,8 @@ type link struct {
 	credit credit // of one that was accepted
 	grant  grant  // of one that was dialled
 
+	traffic *traffic // with node
+
 	parcels []*parcel // by shard, while a message is read; whoever calls StreamMessage has it
 
 	mu      sync.Mutex
@@ -39,7 +41,7 @@ type link struct {
 
 // StreamUp implements Receiver.
 func (m *Manager) StreamUp(s StreamID, node model.NodeID, dialled bool) {
-	l := &link{id: s, node: node, dialled: dialled, parcels: make([]*parcel, len(m.shards))}
+	l := &link{id: s, node: node, dialled: dialled, traffic: m.trafficWith(node), parcels: make([]*parcel, len(m.shards))}
 	l.credit.waiters = make([]int, 0, len(m.shards))
 	if dialled {
 		l.upstreams = make([]*upstream, len(m.shards))
@@ -172,6 +174,9 @@ func (m *Manager) newOutgoing(l *link) *outgoing {
 // send gives a message to the network.
 func (m *Manager) send(o *outgoing) {
 	o.parts[0] = o.head
+	if o.bytes > 0 {
+		o.link.traffic.sent.Add(int64(o.bytes))
+	}
 	if o.link.down.Load() || !m.deps.Streams.Send(o.link.id, o.parts, o.sent) {
 		o.link.down.Store(true)
 		o.done(false)

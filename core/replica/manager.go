@@ -61,6 +61,7 @@ type Manager struct {
 	closedAll   bool                    // likewise
 	links       map[StreamID]*link
 }
+	traffic     map[model.NodeID]*traffic
 
 var _ model.Partitions = (*Manager)(nil)
 
@@ -103,6 +104,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		left:        make(map[*Directory]unclosed),
 		links:       make(map[StreamID]*link),
 		following:   make(map[model.NodeID]int),
+		traffic:     make(map[model.NodeID]*traffic),
 		wanted:      make(map[model.NodeID]bool),
 	}
 	m.lease.began = deps.Clock.Now()

@@ -325,6 +325,7 @@ func (d *delivery) data(body []byte) error {
 		if !d.link.grant.receive(len(d.message)) {
 			return errOverdrawn
 		}
+		d.link.traffic.received.Add(int64(len(d.message)))
 		d.incoming = d.m.newIncoming(d.link, d.message, d.lent)
 	}
 	for len(heads) > 0 {

@@ -180,6 +180,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 	case inputRestarted:
 		s.restarted(in.rare.dir)
 	case inputStop:
+	case inputLag:
+		in.rare.lag.answers <- s.lags()
 		s.stop(now)
 	default:
 		s.replicate(now, in)
