@@ -4,19 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/brokerd/brokerd/core/memory"
 )
 
-const (
-	// pluginWaste is how much may wait to be collected in a built-in plugin, which has
-	// no budget of its own and needs little.
-	pluginWaste = 4 << 20
-	// settled is how long after a start there is nothing more that only a start needs.
-	settled = time.Second
-)
+// pluginWaste is how much may wait to be collected in a built-in plugin, which has no budget
+// of its own and needs little.
+const pluginWaste = 4 << 20
 
 // waste is how much may wait to be collected in the broker, where that is not little
 // beside what is in use: a part of the budget, and no less than what a small one does
@@ -34,28 +30,20 @@ func heapLimit(budget int64) int64 {
 }
 
 // keepSmall sees to it, until ctx ends, that the process takes no more memory than it
-// needs; it has started when started is closed.
-func keepSmall(ctx context.Context, waste int64, started <-chan struct{}) {
+// needs.
+func keepSmall(ctx context.Context, waste int64) {
 	var both sync.WaitGroup
 	defer both.Wait()
-	both.Go(func() { forgetStart(ctx, started) })
+	both.Go(func() { memory.Rest(ctx, release) })
 	if os.Getenv("GOGC") == "" {
 		memory.Pace(ctx, waste)
 	}
 }
 
-// forgetStart lets go of what only the start needed of the program.
-func forgetStart(ctx context.Context, started <-chan struct{}) {
-	select {
-	case <-started:
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-time.After(settled):
-	case <-ctx.Done():
-		return
-	}
+// release gives back what nobody uses: what waits to be collected, and what only the start
+// and the last burst of work needed of the program.
+func release() {
+	debug.FreeOSMemory()
 	if err := memory.ForgetProgram(); err != nil {
 		slog.Debug("pages of the program stay in memory", "err", err)
 	}

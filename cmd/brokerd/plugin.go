@@ -35,11 +35,7 @@ func newPluginServe() *cobra.Command {
 			}
 			ctx, end := context.WithCancel(cmd.Context())
 			var small sync.WaitGroup
-			small.Go(func() {
-				started := make(chan struct{})
-				close(started)
-				keepSmall(ctx, pluginWaste, started)
-			})
+			small.Go(func() { keepSmall(ctx, pluginWaste) })
 			defer small.Wait()
 			defer end()
 			return p.serve()

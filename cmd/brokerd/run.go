@@ -56,7 +56,7 @@ func runBroker(ctx context.Context, c *console, opts runOptions) error {
 		return startError(b.Run(ctx))
 	})
 	run.Go(func() error {
-		keepSmall(small, waste(loaded.Memory), b.Ready())
+		keepSmall(small, waste(loaded.Memory))
 		return nil
 	})
 	run.Go(func() error {

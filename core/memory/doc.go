@@ -1,8 +1,8 @@
 // Package memory bounds how many bytes the broker's parts hold for the sake of
 // others: requests, responses, cached batches (Budget), or for long: groups (Tally).
-// And it lends the bytes that are needed for a moment, again and again (Buffers), and
-// bounds what waits to be collected in a process (Pace), and what it keeps of its
-// program (ForgetProgram).
+// And it lends the bytes that are needed for a moment, again and again (Buffers), bounds
+// what waits to be collected in a process (Pace), says when it has come to rest (Rest), and
+// lets go of what it does not need of its program then (ForgetProgram).
 //
 // A Budget owns a count and the order in which it is given out, never the bytes
 // themselves: whoever acquires keeps within what was granted, and releases it. Buffers
@@ -15,6 +15,7 @@
 // it says itself, and is with one borrower at a time (TestBufferSizes, TestRoomyBuffers,
 // TestBuffersAreLentOnce); idle ones are no more than the limit, and go when they are not
 // needed (TestBuffersKeepNoMoreThanTheirLimit, TestBuffersAreTrimmed); garbage is no more
-// than was said (TestPace); no page of a program is lost that was changed
+// than was said (TestPace); a process comes to rest once after each burst of work
+// (TestRestComesAfterWork); no page of a program is lost that was changed
 // (TestUnchangedMappings).
 package memory

@@ -12,11 +12,11 @@ import (
 )
 
 // ForgetProgram lets go of the pages of this process's own program. Most of them are
-// needed while it starts and never again, and count as its memory, and once more as that
+// needed while it starts, or works hard, and not while it is at rest, and count as its memory, and once more as that
 // of a plugin that is the same program, until the system runs short. Those that are
 // needed come back from the page cache one after the other, some 200 in all.
 //
-// It is called once, some time after the start, and may be called while all others run.
+// It is called when the process has come to rest, and may be called while all others run.
 // Where it cannot be known that a page is as in the file, it stays.
 func ForgetProgram() error {
 	path, err := os.Readlink("/proc/self/exe")
