@@ -68,7 +68,7 @@ func (n *Node) wait(ctx context.Context, r *request) (controller.Answer, error) 
 
 func interrupted(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("waiting for the controller: %w: %w", ctx.Err(), model.ErrRequestTimedOut)
+		return &unansweredError{ctx.Err()}
 	}
 	return fmt.Errorf("waiting for the controller: %w", ctx.Err())
 }
@@ -77,6 +77,16 @@ func interrupted(ctx context.Context) error {
 type stoppedError struct{ failure error }
 
 func (e *stoppedError) Error() string {
+// unansweredError is ErrRequestTimedOut, for whoever has waited in vain for what the active
+// controller decides.
+type unansweredError struct{ cause error }
+
+func (e *unansweredError) Error() string {
+	return "no active controller has answered in time: more than half of the voters have to be up and reach each other; `brokerd cluster status` shows them"
+}
+
+func (e *unansweredError) Unwrap() []error { return []error{e.cause, model.ErrRequestTimedOut} }
+
 	if e.failure == nil {
 		return "the controller has stopped"
 	}
@@ -174,6 +184,9 @@ func (n *Node) step(input controller.Input) {
 	for _, p := range proposals {
 		if err := n.raft.Propose(encodeEntry(n.session, p.ID, p.Records)); err != nil {
 			n.proposalDropped(err)
+	if c := n.effects.Counts; c != (controller.Counts{}) {
+		n.countUp(c)
+	}
 			return
 		}
 	}

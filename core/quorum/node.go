@@ -50,6 +50,7 @@ type Node struct {
 
 	image   atomic.Pointer[image.Image]
 	reached atomic.Pointer[reached]
+	counts  atomic.Pointer[controller.Counts]
 	leading atomic.Bool
 	// leads is the node ID of who leads; views how far the members are, for Status.
 	leads   atomic.Int32

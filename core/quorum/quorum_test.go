@@ -149,12 +149,18 @@ func TestStatus(t *testing.T) {
 		after.HighWatermark != n.Image().Offset+1 {
 		t.Errorf("status %+v after %+v, the image is at %d", after, before, n.Image().Offset)
 	}
+	if p := n.Progress(); !p.Leads || !p.Voter || p.Leader != 1 || p.Term != uint64(after.Epoch) || p.Committed != after.HighWatermark || p.Applied != p.Committed || p.End < p.Committed {
+		t.Errorf("progress %+v, status %+v", p, after)
+	}
 	if v := after.Voters; len(v) != 1 || v[0].ID != 1 || v[0].Directory != n.Identity().DirectoryID || v[0].LEO < after.HighWatermark {
 		t.Errorf("voters %+v", v)
 	}
 	stop()
 	if s, err := n.Status(); !errors.Is(err, model.ErrNotLeaderOrFollower) {
 		t.Errorf("after the end: %+v, %v", s, err)
+	}
+	if p := n.Progress(); p.Leads {
+		t.Errorf("after the end: %+v", p)
 	}
 }
 
@@ -182,6 +188,9 @@ func TestRegisterAgain(t *testing.T) {
 	p, _, _ := n.Image().Partition(model.Partition{Topic: topic.ID})
 	if p.Leader != 1 || p.LeaderEpoch == 0 {
 		t.Errorf("led after the restart: %+v", p)
+	}
+	if c := n.Counts(); c.Clean == 0 || c.Longest+c.Unclean != 0 {
+		t.Errorf("counted %+v", c)
 	}
 }
 

@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -17,6 +18,10 @@ type reached struct {
 	term uint64
 	end  uint64 // of the last entry that is saved
 	high uint64 // of the last entry that is committed
+	// applied is the last entry that the image rests on.
+	applied uint64
+	// voter: this node is one, by what it has applied.
+	voter bool
 }
 
 // view is how far a member is, as the leader knows it.
@@ -36,7 +41,10 @@ func (n *Node) noteReached() error {
 	if err != nil {
 		return fmt.Errorf("end of the metadata log: %w", err)
 	}
-	now := reached{term: n.store.hard.GetTerm(), end: last, high: n.store.hard.GetCommit()}
+	now := reached{
+		term: n.store.hard.GetTerm(), end: last, high: n.store.hard.GetCommit(), applied: n.applied,
+		voter: slices.Contains(n.conf.GetVoters(), n.raftID) || slices.Contains(n.conf.GetVotersOutgoing(), n.raftID),
+	}
 	if old := n.reached.Load(); old == nil || *old != now {
 		n.reached.Store(&now)
 	}
@@ -74,6 +82,41 @@ func (n *Node) view() {
 		views = append(views, v)
 	})
 	n.views.Store(&views)
+}
+
+// Progress is how far this node itself is in the quorum. Offsets are exclusive ends.
+type Progress struct {
+	Leads     bool // it is the active controller
+	Voter     bool
+	Leader    model.NodeID // as far as this node knows, or NoNode
+	Term      uint64
+	End       int64 // of its log
+	Committed int64 // as far as it knows
+	Applied   int64 // what its image rests on
+}
+
+// Progress may be called concurrently and never blocks.
+func (n *Node) Progress() Progress {
+	p := Progress{Leads: n.leading.Load(), Leader: n.Leader()}
+	if r := n.reached.Load(); r != nil {
+		p.Voter, p.Term, p.End, p.Committed, p.Applied = r.voter, r.term, int64(r.end)+1, int64(r.high)+1, int64(r.applied)+1
+	}
+	return p
+}
+
+// Counts is what this node has decided as the active controller since it was opened. It may
+// be called concurrently and never blocks.
+func (n *Node) Counts() controller.Counts {
+	if c := n.counts.Load(); c != nil {
+		return *c
+	}
+	return controller.Counts{}
+}
+
+// countUp shows Counts what was committed.
+func (n *Node) countUp(more controller.Counts) {
+	more.Add(n.Counts())
+	n.counts.Store(&more)
 }
 
 // Leader is the node that leads the quorum, as far as this one knows, or NoNode. It may be
