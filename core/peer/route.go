@@ -14,6 +14,8 @@ type target struct {
 	node     model.NodeID // NoNode: whoever is at the endpoint
 	endpoint string       // empty: nobody knows
 	routes   [uses]route
+	// failedAt is when the last dial has failed; zero: none has since one came to a link.
+	failedAt time.Time
 }
 
 // route is one way to a target, for one use: at most one link, which this node dials when it
@@ -262,7 +264,7 @@ func (m *Machine) dialled(now time.Time, in *Dialled, out *Effects) {
 		return
 	}
 	out.add(Effect{Kind: Told, Event: Event{Kind: Reached, Address: r.target.address(), Peer: in.Peer}})
-	r.probe = false
+	r.probe, r.target.failedAt = false, time.Time{}
 	l.pingAt = now.Add(m.cfg.PingAfter)
 	m.wake(l.pingAt)
 	switch r.use {
@@ -316,6 +318,7 @@ func (m *Machine) failed(now time.Time, in *Failed, out *Effects) {
 		}
 		err = transport.Errorf(transport.ErrRetry, "%s has not answered within %s", name(r.target.address()), m.cfg.DialMax)
 	}
+	r.target.failedAt = now
 	event := Event{Kind: Unreached, Address: r.target.address(), Err: err}
 	class := transport.Class(err)
 	if class == transport.ErrRefused { //nolint:errorlint // Class gives the value itself
