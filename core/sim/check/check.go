@@ -16,6 +16,8 @@ type Checker struct {
 	partitions map[model.Partition]*partition
 	idempotent map[int]bool
 	metadata   metadata
+	ballots    map[ballot]uint64 // who was voted for
+	terms      map[uint64]uint64 // who led the quorum
 }
 
 // partition is what is known of one partition.
@@ -25,6 +27,7 @@ type partition struct {
 	read    map[int64]string
 	leaders map[model.LeaderEpoch]*term
 	highest model.LeaderEpoch // of leaders
+	end     int64             // below it all was committed
 	gaps    bool              // all that is known of a producer may have been lost
 }
 
@@ -47,7 +50,7 @@ type term struct {
 func New(note func(violation string)) *Checker {
 	return &Checker{
 		note: note, partitions: make(map[model.Partition]*partition), idempotent: make(map[int]bool),
-		metadata: newMetadata(),
+		metadata: newMetadata(), ballots: make(map[ballot]uint64), terms: make(map[uint64]uint64),
 	}
 }
 
@@ -82,6 +85,7 @@ func (c *Checker) of(p model.Partition) *partition {
 func (c *Checker) Acknowledged(p model.Partition, node model.NodeID, epoch model.LeaderEpoch, base int64, values []string) {
 	s := c.of(p)
 	c.leads(s, epoch, node, "it acknowledged a record")
+	s.end = max(s.end, base+int64(len(values)))
 	for i, v := range values {
 		at := base + int64(i)
 		if old, ok := s.acked[at]; ok && old.value != v {
@@ -106,18 +110,18 @@ func (c *Checker) Read(p model.Partition, at int64, value string) {
 		c.violate("partition %s: offset %d was acknowledged for %s and read as %s", p, at, old.value, value)
 	}
 	s.read[at] = value
+	s.end = max(s.end, at+1)
 }
 
 // Committed is the offset below which all was committed, by what clients were told.
-func (c *Checker) Committed(p model.Partition) int64 {
-	end, s := int64(0), c.of(p)
-	for at := range s.acked {
-		end = max(end, at+1)
+func (c *Checker) Committed(p model.Partition) int64 { return c.of(p).end }
+
+// Counts tells how far a log reaches of which the newest image says, by the ISR or the ELR, that
+// it has all that was committed.
+func (c *Checker) Counts(p model.Partition, node model.NodeID, end int64) {
+	if s := c.of(p); end < s.end {
+		c.violate("partition %s: node %d counts as one that has all that was committed, and has a log up to %d of %d", p, node, end, s.end)
 	}
-	for at := range s.read {
-		end = max(end, at+1)
-	}
-	return end
 }
 
 // MayBeLost tells that what a partition had from an offset on may be lost, by what nobody
@@ -126,6 +130,7 @@ func (c *Checker) Committed(p model.Partition) int64 {
 func (c *Checker) MayBeLost(p model.Partition, from int64) {
 	s := c.of(p)
 	s.gaps = true
+	s.end = min(s.end, from)
 	maps.DeleteFunc(s.acked, func(at int64, _ acked) bool { return at >= from })
 	maps.DeleteFunc(s.read, func(at int64, _ string) bool { return at >= from })
 	for _, t := range s.leaders {

@@ -85,6 +85,14 @@ var histories = []struct {
 		c.Published(2, 1, imageOf(t, 6, image.Partition{ISR: isr(2, 3), Leader: 2, LeaderEpoch: 2, PartitionEpoch: 2}))
 		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 2, HighWatermark: 1, LEO: 2})
 		c.Read(p0, 0, "1.0")
+		c.Counts(p0, 3, 2)
+		c.Voted(1, 7, 1)
+		c.Voted(2, 7, 1)
+		c.Voted(2, 7, 1)
+		c.Voted(2, 8, 3)
+		c.LeadsQuorum(1, 7)
+		c.LeadsQuorum(1, 7)
+		c.LeadsQuorum(3, 8)
 		c.Published(2, 2, imageOf(t, 5, image.Partition{ISR: isr(1, 2, 3), Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1}))
 		behind := logOf(t, 1, 1, "1.0")
 		behind.InSync = false
@@ -97,6 +105,7 @@ var histories = []struct {
 		c.Read(p0, 1, "1.1")
 		c.Leads(Leader{Partition: p0, Node: 1, Epoch: 1, HighWatermark: 2, LEO: 2})
 		c.MayBeLost(p0, 1)
+		c.Counts(p0, 3, 1)
 		c.Repeats(1)
 		c.Leads(Leader{Partition: p0, Node: 2, Epoch: 2, HighWatermark: 1, LEO: 1})
 		c.Acknowledged(p0, 2, 2, 1, []string{"1.0"})
@@ -222,6 +231,22 @@ var histories = []struct {
 	{name: "a topic made twice", want: "was made as", tell: func(_ *testing.T, c *Checker) {
 		c.TopicMade("orders", topicID)
 		c.TopicMade("orders", model.TopicID{8})
+	}},
+	{name: "one that counts without what was acknowledged", want: "has a log up to 4 of 5", tell: func(_ *testing.T, c *Checker) {
+		c.Acknowledged(p0, 1, 1, 4, []string{"1.0"})
+		c.Counts(p0, 2, 4)
+	}},
+	{name: "one that counts without what was read", want: "has a log up to 4 of 5", tell: func(_ *testing.T, c *Checker) {
+		c.Read(p0, 4, "1.0")
+		c.Counts(p0, 2, 4)
+	}},
+	{name: "two votes", want: "member 2 votes in term 7 for 3, after 1", tell: func(_ *testing.T, c *Checker) {
+		c.Voted(2, 7, 1)
+		c.Voted(2, 7, 3)
+	}},
+	{name: "two leaders of the quorum", want: "members 1 and 3 lead in term 7", tell: func(_ *testing.T, c *Checker) {
+		c.LeadsQuorum(1, 7)
+		c.LeadsQuorum(3, 7)
 	}},
 	{name: "no log at the leader", want: "has no log", tell: func(t *testing.T, c *Checker) {
 		c.Logs(p0, 1, 1, []Log{logOf(t, 2, 1, "1.0")})

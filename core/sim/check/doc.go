@@ -20,6 +20,10 @@
 //     publishes in one life only goes forward, and a change that was acknowledged stays: a
 //     topic that was made is there until somebody asks to remove it, and one that was
 //     removed does not come again.
+//   - Who is in the ISR or the ELR has all that was committed, as far as its log can be seen, at
+//     any time.
+//   - A member of the quorum votes for one candidate in a term, and a term has one leader, by
+//     what they send.
 //   - Logs of in-sync replicas are byte-identical below the high watermark.
 //   - What an idempotent producer sent is there once, in order, without a gap.
 //   - When faults end, everything serves: Unsettled says what does not.

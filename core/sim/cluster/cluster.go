@@ -40,10 +40,11 @@ type cluster struct {
 	topics    int
 	more      []model.TopicRef // topics beside that of the producers
 	making    int              // topics that are being made
-	doubts    []*time.Time     // until each of them, something may come to be
-	drawn     uint64           // directory IDs
-	events    int              // that have happened
-	before    int              // likewise, this round
+	leases    leases
+	doubts    []*time.Time // until each of them, something may come to be
+	drawn     uint64       // directory IDs
+	events    int          // that have happened
+	before    int          // likewise, this round
 }
 
 // patience is how long after the last fault everything must serve.
@@ -212,6 +213,7 @@ func (c *cluster) published(n *node, img *image.Image) {
 	if old != nil && img.Offset <= old.Offset {
 		return
 	}
+	c.leases.fences(c.w.Now(), img)
 	for t := range img.Topics() {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
@@ -220,6 +222,8 @@ func (c *cluster) published(n *node, img *image.Image) {
 					continue
 				}
 			}
+			c.counted(model.Partition{Topic: t.ID, Index: int32(i)}, p)
+			c.loseLast(p)
 			c.w.Note("metadata %d: %s-%d is led by %d in epoch %d, ISR %v, ELR %v %v, partition epoch %d",
 				img.Offset, t.Name, i, p.Leader, p.LeaderEpoch, p.ISR, p.ELR, p.LastKnownELR, p.PartitionEpoch)
 		}

@@ -3,7 +3,11 @@
 // network in memory, with clients that find leaders as Kafka's do. Processes are killed,
 // hosts lose power, nodes pause, networks cut, delay and lose, one way or both, stores
 // stall, fail and fill, clocks drift. A leader that has asked for another ISR may hear nothing of
-// it (unheard.go).
+// it (unheard.go), or what it asks comes late, to a controller that has changed the ISR meanwhile
+// (overtaken.go). Who is alone in sync may lose its disk or its power, where the ELR has
+// everything (counted.go). Who votes in the quorum may die in that, or with the one that it
+// has voted for (ballots.go): of the quorum all is production's but the disk and the network, and
+// what a node has said before it dies in a save may have left.
 //
 // Nodes form a cluster as in production: the first creates it, the others find it and join,
 // and the quorum grows to three voters. More join later, some lose their disks, and some

@@ -67,6 +67,9 @@ func (x *links) Turn(now time.Time) {
 func (x *links) put(in peer.Input) { x.inbox = append(x.inbox, in) }
 
 func (x *links) step(now time.Time, in peer.Input) {
+	if p, ok := in.(*peer.Post); ok {
+		x.n.posts(p)
+	}
 	x.machine.Step(now, in, &x.effects)
 	for i := range x.effects.List {
 		x.perform(&x.effects.List[i])

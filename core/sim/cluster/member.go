@@ -149,6 +149,7 @@ func (a alterer) AlterISR(changes []model.ISRChange, done func([]model.ISRResult
 	if n.member.altering != nil {
 		done = n.member.altering(changes, done)
 	}
+	n.c.overtaken(n, changes)
 	n.command(controller.AlterISR{Broker: n.id, BrokerEpoch: epoch, Changes: changes}, func(a controller.Answer) {
 		done(a.ISR, a.Err)
 	})

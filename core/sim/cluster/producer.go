@@ -64,6 +64,7 @@ type connection struct {
 // slot is the place of one answer.
 type slot struct {
 	b    *sent
+	at   time.Time // when it arrived
 	done bool
 	a    model.Appended
 }
@@ -182,7 +183,7 @@ func (p *producer) arrive(c *connection, b *sent) {
 		panic("cluster: " + err.Error())
 	}
 	p.c.w.Note("producer %d's %v arrives at node %d", p.id, b.values, c.n.id)
-	here := &slot{b: b}
+	here := &slot{b: b, at: p.c.w.Now()}
 	c.waiting = append(c.waiting, here)
 	c.n.manager.Append(context.Background(), model.Append{
 		Partition: p.partition, Batch: info, Data: data, Acks: p.acks, Timeout: appendTimeout, LogAppendTime: -1,
@@ -216,8 +217,12 @@ func (p *producer) reply(c *connection) {
 
 // tell tells the checker what leaves a broker: an answer counts whether or not it arrives.
 func (p *producer) tell(c *connection, s *slot) {
-	if s.a.Err == nil && p.acks == model.AcksAll {
+	switch {
+	case s.a.Err != nil:
+	case p.acks == model.AcksAll:
 		p.c.check.Acknowledged(p.partition, c.n.id, s.a.LeaderEpoch, s.a.BaseOffset, s.b.values)
+	default:
+		p.c.weakly(c.n, p.partition, s)
 	}
 }
 

@@ -56,13 +56,20 @@ func (o *openDisk) Save(ch quorum.Change) error {
 	}
 	c := o.d.n.c
 	o.d.saves++
-	if !c.faulty || !c.w.Chance(saveKillOneIn) {
+	oneIn := saveKillOneIn
+	if ch.Hard != nil && votes(o.d.stored.Hard, ch.Hard) {
+		oneIn = voteKillOneIn
+	}
+	if !c.faulty || !c.w.Chance(oneIn) {
 		return o.d.apply(ch)
 	}
 	if c.w.Chance(2) {
 		if err := o.d.apply(ch); err != nil {
 			return err
 		}
+	}
+	if c.w.Chance(2) {
+		o.d.n.links.Turn(o.d.n.Now()) // what was said before has left
 	}
 	c.report.SaveDeaths++
 	c.w.Note("node %d dies in a save", o.d.n.id)

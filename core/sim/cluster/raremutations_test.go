@@ -35,7 +35,7 @@ var rareMutations = []mutant.Mutation{
 		Old:  "\tdefault:\n\t\ta.state, a.unsure = askHeld, true\n", New: "\tdefault:\n\t\tm.rollBack()\n\t\ta.state = askHeld\n",
 	},
 	{
-		// It takes a question that comes when the partition has changed since.
+		// It takes a question that comes when the partition has changed since. (overtaken.go)
 		Name: "take a change of an ISR that is over",
 		File: "core/controller/isr.go",
 		Old:  "\tcase c.PartitionEpoch < p.PartitionEpoch:", New: "\tcase c.PartitionEpoch < 0:",
@@ -54,14 +54,29 @@ var rareMutations = []mutant.Mutation{
 		Old:  "case whole && slices.Contains(r.MayHaveLost, dir):", New: "case whole && n < 0:",
 	},
 	{
-		// It takes an ISR below its minimum, whose last one goes while one of the ELR is back.
+		// It takes an ISR below its minimum, whose last one loses what it has while one of the ELR
+		// is back. (counted.go)
 		Name: "leave the ELR aside",
 		File: "core/controller/election.go",
 		Old:  "return !slices.Contains(e.was.ISR, n) && !slices.Contains(e.was.ELR, n) ||", New: "return !slices.Contains(e.was.ISR, n) ||",
 	},
 	{
+		// It takes a voter that dies after it has voted, and is back while another stands in that
+		// term. (ballots.go)
+		Name: "vote twice in a term",
+		File: "core/quorum/store.go",
+		Old:  "\treturn s, s.mem.SetHardState(s.hard)\n", New: "\ts.hard.Vote = nil\n\treturn s, s.mem.SetHardState(s.hard)\n",
+	},
+	{
 		// It takes a voter that dies in that save, and votes for another one in the same term.
 		Name: "vote before the vote is on disk",
+		File: "core/quorum/turn.go",
+		Old:  "\t\tif err := n.store.save(rd); err != nil {\n",
+		New:  "\t\tif len(rd.Entries) == 0 {\n\t\t\t_ = n.send(rd.Messages)\n\t\t\trd.Messages = nil\n\t\t}\n\t\tif err := n.store.save(rd); err != nil {\n",
+	},
+	{
+		// It takes a voter that dies before that entry comes.
+		Name: "save a vote with the next entry",
 		File: "core/quorum/store.go",
 		Old:  "\tif rd.MustSync || c.Snapshot != nil ||", New: "\tif len(rd.Entries) > 0 || c.Snapshot != nil ||",
 	},
@@ -69,7 +84,13 @@ var rareMutations = []mutant.Mutation{
 		// It takes a voter that dies in that save, without whose word there was no majority.
 		Name: "send before the log is on disk",
 		File: "core/quorum/turn.go",
-		Old:  "\t\tif err := n.store.save(rd); err != nil {\n", New: "\t\t_ = n.send(rd.Messages)\n\t\tif err := n.store.save(rd); err != nil {\n",
+		Old:  "\t\tif err := n.store.save(rd); err != nil {\n", New: "\t\t_ = n.send(rd.Messages)\n\t\trd.Messages = nil\n\t\tif err := n.store.save(rd); err != nil {\n",
+	},
+	{
+		// It takes a leader that was fenced while it was paused, and what had reached it. (leases.go)
+		Name: "hold a lease after a pause",
+		File: "core/replica/lease.go",
+		Old:  "\treturn until != 0 && int64", New: "\treturn until < 0 && int64",
 	},
 	{
 		// It takes a first broker that has lost its disks, and cannot reach those that know its

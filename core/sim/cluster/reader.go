@@ -19,6 +19,8 @@ func (c *cluster) watch() {
 				c.look(n)
 			}
 		}
+		c.countAll()
+		c.lookForDeposed()
 		c.watch()
 	})
 }
@@ -59,11 +61,14 @@ func (n *node) serves(p model.Partition, epoch model.LeaderEpoch) bool {
 	return n.manager.EpochEnds(context.Background(), []model.EpochQuery{q})[0].Err == nil
 }
 
-// read fetches from some place of some partition, at whoever leads.
+// read fetches from some place of some partition, at whoever leads, or at a follower. (KIP-392)
 func (c *cluster) read() {
 	p := model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
 	heard := model.NoEpoch // readers are at old leaders too
 	n := c.leaderOf(p, &heard)
+	if c.w.Chance(3) {
+		n = c.nodes[c.w.Rand.IntN(len(c.nodes))]
+	}
 	if n == nil || !n.up() || n.paused {
 		return
 	}

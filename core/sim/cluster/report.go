@@ -29,6 +29,8 @@ type Report struct {
 	Fences      int // of live brokers
 	Isolations  int // of leaders, with one follower
 	Unheard     int // likewise, of those that had just asked for another ISR
+	Overtaken   int // questions for another ISR that came late
+	Ballots     int // votes after which voter and candidate went
 	Leaves      int // of brokers in order
 	Wipes       int // of disks
 	AllAtOnce   int // times that all nodes went
