@@ -52,6 +52,7 @@ func TestRest(t *testing.T) {
 	}
 	next("after the start")
 	kept = make([]byte, 4*restWork)
+	clear(kept)
 	kept = nil
 	next("after work")
 	end()
