@@ -251,7 +251,11 @@ func (b *Broker) start(ctx context.Context) error {
 		}
 	})
 	b.parts.start(ctx, "replicas", replicasStop, manager.Run)
-	b.parts.start(ctx, "quorum", quorumStop, node.Run)
+	decided, undecided := context.WithCancel(context.WithoutCancel(ctx)) // until nobody is asked any more
+	b.parts.start(ctx, "quorum", quorumStop, func(ctx context.Context) error {
+		defer undecided()
+		return node.Run(ctx)
+	})
 	b.parts.start(ctx, "upkeep", upkeepStop, purged.run)
 
 	front, err := b.newServer(node, manager, groups)
@@ -277,7 +281,7 @@ func (b *Broker) start(ctx context.Context) error {
 	b.parts.start(ctx, "leadership", leaveStop, func(ctx context.Context) error {
 		<-ctx.Done()
 		if !alone(node.Image(), node.Identity().NodeID) {
-			joined.leave(context.WithoutCancel(ctx))
+			joined.leave(decided)
 		}
 		return nil
 	})

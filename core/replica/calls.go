@@ -197,6 +197,8 @@ type appendCall struct {
 	begun    time.Time
 	taken    bool // by the store
 	answer   partition.AppendDone
+
+	before, after *appendCall // of those under way, for the store's health
 }
 
 // callsKept is how many calls a shard keeps for use, and batchesKept of how many
@@ -236,7 +238,7 @@ func (s *Shard) putCall(c *appendCall) {
 // call makes the call, on the lane.
 func (c *appendCall) call(ctx context.Context) {
 	c.begun = c.shard.host.clockNow()
-	c.replica.dir.health.begin(c.begun)
+	c.replica.dir.health.append(c)
 	c.replica.dir.Store.Append(ctx, storage.AppendRequest{
 		Handle:      c.handle,
 		LeaderEpoch: c.epoch,
@@ -251,7 +253,7 @@ func (c *appendCall) call(ctx context.Context) {
 // answered brings the answer back. It never blocks.
 func (c *appendCall) answered(res storage.AppendResult, err error) {
 	now := c.shard.host.clockNow()
-	c.replica.dir.health.wrote(c.begun, now, err)
+	c.replica.dir.health.appended(c, now, err)
 	c.shard.events.Appended(c.replica.dir.Name, err)
 	if c.taken = err == nil; c.taken {
 		c.shard.events.Stored(len(c.batches), c.bytes, now.Sub(c.begun))

@@ -50,7 +50,8 @@
 //     background, a few at a time; a clean stop closes every log that its store can
 //     open, and what it says of the others is one line for each store.
 //   - A store that does nothing for Config.DirectoryTimeout is told of, used or not
-//     (TestAStoreThatDoesNotServeIsOffline).
+//     (TestAStoreThatDoesNotServeIsOffline), and of one that hangs at a single log
+//     (TestALogThatHangsIsNoStoreThatServes).
 //   - A leader whose lease has run out acknowledges nothing that its followers do not
 //     (TestNoLeaseNoWeakAcks), and has no client wait for followers that take nothing
 //     (TestACutOffLeaderSendsClientsAway).

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,9 @@ type health struct {
 	writes, lives atomic.Int64
 	opening       atomic.Int64 // openings under way, which take as long as they take
 	probing       atomic.Bool
+
+	mu             sync.Mutex
+	oldest, newest *appendCall // the appends under way, as they were begun
 
 	// Of whoever asks for Manager.Offline.
 	probed int64       // when the store was asked last how it is
@@ -58,6 +62,48 @@ func (h *health) wrote(begun, now time.Time, err error) {
 	}
 }
 
+// append is begin for an append. One that hangs is trouble though others are answered: a log
+// of which nobody can say whether it takes anything stops its partition, wherever it leads.
+func (h *health) append(c *appendCall) {
+	h.begin(c.begun)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.before = h.newest; c.before != nil {
+		c.before.after = c
+	} else {
+		h.oldest = c
+	}
+	h.newest = c
+}
+
+// appended is wrote for an append.
+func (h *health) appended(c *appendCall, now time.Time, err error) {
+	h.wrote(c.begun, now, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.before != nil {
+		c.before.after = c.after
+	} else {
+		h.oldest = c.after
+	}
+	if c.after != nil {
+		c.after.before = c.before
+	} else {
+		h.newest = c.before
+	}
+	c.before, c.after = nil, nil
+}
+
+// since is when the oldest append that is under way was begun; 0: there is none.
+func (h *health) since() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.oldest == nil {
+		return 0
+	}
+	return h.at(h.oldest.begun)
+}
+
 // serves says whether the store has answered, and done what it was asked, within a while.
 func (h *health) serves(now time.Time, within time.Duration) bool {
 	at := h.at(now)
@@ -67,7 +113,7 @@ func (h *health) serves(now time.Time, within time.Duration) bool {
 		under-- // the question waits behind logs that are opened
 	}
 	hangs := under > 0 && late(h.heard.Load())
-	return !hangs && !late(h.writes.Load()) && !late(h.lives.Load())
+	return !hangs && !late(h.since()) && !late(h.writes.Load()) && !late(h.lives.Load())
 }
 
 // doubtful says whether the store is to be asked: it was not heard for a while, or did

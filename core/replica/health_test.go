@@ -18,9 +18,11 @@ import (
 // sickStore is a store of which some calls fail, or are not answered.
 type sickStore struct {
 	*restartable
-	hangs  atomic.Bool // nothing is answered
-	broken atomic.Bool // nothing is written
-	shuts  atomic.Bool // as broken, and what has failed does not open again
+	hangs  atomic.Bool   // nothing is answered
+	holds  atomic.Uint64 // appends to this handle are not answered; 0: to none
+	last   atomic.Uint64 // the handle that was appended to last
+	broken atomic.Bool   // nothing is written
+	shuts  atomic.Bool   // as broken, and what has failed does not open again
 	well   chan struct{}
 }
 
@@ -39,6 +41,7 @@ func (s *sickStore) wait(ctx context.Context) error {
 }
 
 func (s *sickStore) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
+	s.last.Store(uint64(req.Handle))
 	switch {
 	case s.shuts.Load():
 		done(storage.AppendResult{}, storage.Errorf(storage.ErrGone, "read-only file system"))
@@ -50,6 +53,11 @@ func (s *sickStore) Append(ctx context.Context, req storage.AppendRequest, done 
 				done(storage.AppendResult{}, err)
 				return
 			}
+			s.restartable.Append(ctx, req, done)
+		}()
+	case s.holds.Load() == uint64(req.Handle):
+		go func() {
+			<-s.well
 			s.restartable.Append(ctx, req, done)
 		}()
 	default:
@@ -167,4 +175,45 @@ func TestAStoreThatDoesNotServeIsOffline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestALogThatHangsIsNoStoreThatServes: the appends to one log are not answered, while those to
+// another are, at once.
+func TestALogThatHangsIsNoStoreThatServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &sickStore{restartable: newRestartable(t, memstore.Options{}), well: make(chan struct{})}
+		cfg := testConfig()
+		f := start(t, store.restartable, newCluster(t, topicRecords(testTopic, "orders", 2)...), cfg, func(d *Deps) {
+			d.Directories[0].Store = store
+		})
+		f.mustProduce(part(0), "x")
+		store.holds.Store(store.last.Load())
+		answer := make(chan model.Appended, 1)
+		a := makeBatch(t, batch.Options{}, "y")
+		a.Partition, a.Timeout = part(0), time.Hour
+		f.Append(t.Context(), a, func(r model.Appended) { answer <- r })
+		const beat = 200 * time.Millisecond
+		begun := time.Now()
+		for !slices.Contains(f.Offline(), testDir) {
+			if took := time.Since(begun); took > cfg.DirectoryTimeout+beat {
+				t.Fatalf("not offline after %v", took)
+			}
+			f.mustProduce(part(1), "z")
+			time.Sleep(beat) // of the bubble
+		}
+		if took := time.Since(begun); took <= cfg.DirectoryTimeout {
+			t.Errorf("offline after %v", took)
+		}
+		store.holds.Store(0)
+		close(store.well)
+		if r := <-answer; r.Err != nil {
+			t.Errorf("what was under way: %v", r.Err)
+		}
+		if dead := f.Offline(); len(dead) > 0 {
+			t.Error("it serves again, and is offline")
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
