@@ -19,6 +19,7 @@ import (
 	"github.com/brokerd/brokerd/core/loop"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/peer"
 	"github.com/brokerd/brokerd/core/quorum"
 	"github.com/brokerd/brokerd/core/replica"
 	"github.com/brokerd/brokerd/core/server"
@@ -78,6 +79,7 @@ type Broker struct {
 	parts    *stages
 	plugins  *plugins
 	troubles *troubles
+	telling  *telling
 	life     *lives          // of Run, from its start on
 	buffers  *memory.Buffers // of connections and replicas
 	endpoint string          // at which other brokers reach this one; "" before that is known. It is start's
@@ -93,6 +95,7 @@ type assembly struct {
 	quorum    *quorum.Node
 	replicas  *replica.Manager
 	groups    *coordinator.Manager
+	links     *peer.Links // to other brokers; nil without a transport
 	stores    []store
 	listeners []admin.ListenerStatus
 	// directories are the stores' own.
@@ -121,8 +124,10 @@ func New(cfg config.Loaded, deps Deps) (*Broker, error) {
 		cfg: cfg, deps: deps, log: deps.Logger, hostname: hostname,
 		metrics: telemetry.NewMetrics(), parts: newStages(deps.Logger), ready: make(chan struct{}),
 		buffers: memory.NewBuffers(cfg.Memory / memoryParts * memoryIdle),
+		telling: &telling{node: model.NodeID(cfg.NodeID), static: cfg.TopicDefaults()},
 	}
 	b.metrics.Stores(b.paths)
+	b.metrics.Cluster(b.cluster)
 	b.plugins = newPlugins(b.log, b.metrics.Plugins())
 	b.troubles = newTroubles(b.metrics.Replica(), b.log, deps.Clock.Now)
 	b.now.Store(&assembly{waiting: "the broker has not begun to start"})
@@ -232,6 +237,7 @@ func (b *Broker) start(ctx context.Context) error {
 			return err
 		}
 	}
+		b.progress(func(a *assembly) { a.links = others.links })
 	manager, err := b.newManager(stores, incarnation, purged.told, node, others)
 	if err != nil {
 		return err

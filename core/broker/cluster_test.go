@@ -189,19 +189,23 @@ func TestBrokersJoin(t *testing.T) {
 		}
 	}
 	for id := int32(1); id <= 3; id++ {
-		m.waitISR("orders", 3)
+		leader := m.waitISR("orders", 3)
 		produce()
+		m.checkTraffic(leader)
+		m.waitTold()
 		m.stop(id)
 		if leader := m.waitISR("orders", 2); leader == id {
 			t.Errorf("broker %d has stopped, and leads", id)
 		}
 		produce()
+		m.waitTold(id)
 		m.start(id, false, 1, 2, 3)
 		if err := c.UpdateSeedBrokers(m.addresses()...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m.waitISR("orders", 3)
+	m.checkScraped()
 	for read := 0; read < produced; {
 		fetches := c.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {

@@ -53,6 +53,9 @@ type membership struct {
 	// heartbeat was sent. May be nil.
 	leased func(until time.Time)
 	lease  time.Duration
+	// beaten is told of each heartbeat that was answered, from any goroutine. May be nil.
+	beaten func(took time.Duration, ok bool)
+	clock  loop.Clock
 
 	serving chan struct{} // closed when the broker is unfenced for the first time
 	over    chan struct{} // closed when the machine has ended
@@ -82,7 +85,7 @@ func newMembership(cfg lifecycle.Config, r controller.Registration, commands com
 		return nil, err
 	}
 	m := &membership{
-		node: r.NodeID, registration: r, commands: commands, log: log, machine: machine, fenced: true,
+		node: r.NodeID, registration: r, commands: commands, log: log, machine: machine, fenced: true, clock: clock,
 		serving: make(chan struct{}), over: make(chan struct{}), waits: make(chan struct{}),
 	}
 	m.loop = loop.New[lifecycle.Input](m, clock, 0)
@@ -216,6 +219,9 @@ func (m *membership) perform(now time.Time) {
 		op := controller.Heartbeat{Broker: m.node, Epoch: beat.Epoch, Offset: beat.Offset, WantShutdown: beat.Leave, Offline: beat.Offline}
 		m.commands.Start(op, m.waits, func(a controller.Answer) {
 			m.note(a.Err)
+			if m.beaten != nil {
+				m.beaten(m.clock.Now().Sub(now), a.Err == nil)
+			}
 			m.loop.Complete(&lifecycle.Beaten{Call: beat.Call, MayEnd: a.Heartbeat.MayShutDown, Fenced: a.Heartbeat.Fenced, Offset: a.Heartbeat.Offset, Err: a.Err})
 		})
 	}
@@ -309,6 +315,7 @@ func (b *Broker) newMembership(node *quorum.Node, manager *replica.Manager, r co
 	}
 	m.image, m.ends, m.offline = node.Image, manager.LogEnds, manager.Offline
 	m.leased, m.lease = manager.Leased, b.cfg.Cluster.SessionTimeout
+	m.beaten = b.metrics.Broker().Beaten
 	return m, nil
 }
 

@@ -174,9 +174,13 @@ func (b *Broker) find(ctx context.Context) (verdict quorum.Verdict, err error) {
 // until it is stopped.
 func (b *Broker) connect(ctx context.Context, node *quorum.Node, peers *latePeers) (*network, error) {
 	id := node.Identity()
+	fencing := &deaths{node: node}
 	n, err := b.openNetwork(ctx, transport.Identity{
 		ClusterID: string(id.ClusterID), NodeID: int32(id.NodeID), DirectoryID: transport.DirectoryID(id.DirectoryID),
-	}, (&deaths{node: node}).happened)
+	}, func(e peer.Event) {
+		countLinks(b.metrics.Peers(), e)
+		fencing.happened(e)
+	})
 	if err != nil {
 		return nil, err
 	}

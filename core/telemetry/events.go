@@ -68,6 +68,40 @@ func (b Broker) Holds(replicas, warnings int) {
 	b.m.set(brokerWarnings, float64(warnings))
 }
 
+// Beaten counts a heartbeat that was answered, well or with an error.
+func (b Broker) Beaten(took time.Duration, ok bool) {
+	b.m.observe(brokerHeartbeats, took.Seconds())
+	if !ok {
+		b.m.add(brokerFailedHeartbeats, 1)
+	}
+}
+
+// Peers counts what happens to links with other brokers. Those that this broker makes are
+// counted by the broker that it means to reach.
+type Peers struct{ m *Metrics }
+
+// Peers returns the counter of links.
+func (m *Metrics) Peers() Peers { return Peers{m} }
+
+// Begin makes the numbers of a broker appear as 0.
+func (p Peers) Begin(broker string) {
+	p.m.add(peerLinksMade, 0, broker)
+	p.m.add(peerLinksLost, 0, broker)
+	p.m.add(peerFailedDials, 0, broker)
+}
+
+// Made counts a link that stands.
+func (p Peers) Made(broker string) { p.m.add(peerLinksMade, 1, broker) }
+
+// Lost counts one that has ended.
+func (p Peers) Lost(broker string) { p.m.add(peerLinksLost, 1, broker) }
+
+// Unreached counts a dial that has failed.
+func (p Peers) Unreached(broker string) { p.m.add(peerFailedDials, 1, broker) }
+
+// Rejected counts a link with somebody that is not what it should be.
+func (p Peers) Rejected() { p.m.add(peerRejected, 1) }
+
 // Replica counts what replicas tell (core/replica's Events).
 type Replica struct{ m *Metrics }
 

@@ -67,7 +67,7 @@ func (s *series[T]) add(value string, one T) {
 var requestBuckets = [...]float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
 
 // NewMetrics makes every metric of the table that is counted here, and those of the Go
-// process. Stores adds the others.
+// process. Stores and Cluster add the others.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:   prometheus.NewRegistry(),
@@ -95,6 +95,9 @@ func NewMetrics() *Metrics {
 	}
 	for _, name := range []string{replicaLost, replicaDamaged} { // so that an alert sees them from the start
 		m.counters[name].WithLabelValues(labelOther)
+	}
+	for _, name := range []string{brokerFailedHeartbeats, peerRejected} {
+		m.counters[name].WithLabelValues()
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -67,12 +67,21 @@ const (
 	brokerReady             = "brokerd_broker_ready_state"
 	brokerWarnings          = "brokerd_broker_warnings_count"
 	brokerPartitions        = "brokerd_broker_partitions_count"
+	brokerHeartbeats        = "brokerd_broker_heartbeat_seconds"
+	brokerFailedHeartbeats  = "brokerd_broker_failed_heartbeats_total"
+	peerLinksMade           = "brokerd_peer_links_made_total"
+	peerLinksLost           = "brokerd_peer_links_lost_total"
+	peerFailedDials         = "brokerd_peer_failed_dials_total"
+	peerRejected            = "brokerd_peer_links_rejected_total"
 )
 
 // Table returns every metric, in the order of the document.
 func Table() []Metric {
 	table := counted()
 	for _, m := range storeMetrics() {
+		table = append(table, m.Metric)
+	}
+	for _, m := range clusterMetrics() {
 		table = append(table, m.Metric)
 	}
 	return table
@@ -85,6 +94,12 @@ func counted() []Metric {
 		{brokerReady, Gauge, nil, "1 while the broker serves clients."},
 		{brokerWarnings, Gauge, nil, "Warnings that /v1/status lists now."},
 		{brokerPartitions, Gauge, nil, "Replicas on this broker."},
+		{brokerHeartbeats, Histogram, nil, "Time from a heartbeat of this broker to the active controller's answer, changes of the metadata that it waits for included. As long as broker.session.timeout.ms: this broker is about to be fenced."},
+		{brokerFailedHeartbeats, Counter, nil, "Heartbeats that were answered by an error. Those that were given up for the next one are not counted: see brokerd_replica_lease_state."},
+		{peerLinksMade, Counter, []string{"broker"}, "Links that this broker has made to another one. There are up to three at a time; growing for long: they do not stand."},
+		{peerLinksLost, Counter, []string{"broker"}, "Those that have ended and not by this broker's doing."},
+		{peerFailedDials, Counter, []string{"broker"}, "Times that another broker could not be reached; it is tried again."},
+		{peerRejected, Counter, nil, "Links that were ended since who is at the other end is not what it should be: another cluster's broker, or one without the secret. Growing: read the log."},
 		{serverConnections, Gauge, []string{"listener"}, "Connections that are open."},
 		{serverClosed, Counter, []string{"listener", "reason"}, "Connections that ended, by what ended them."},
 		{serverRequestSeconds, Histogram, []string{"api"}, "Time from a request's last byte to the last byte of its reply, sent; a long poll's waiting included."},
