@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // warmTimeout is how long the topic of committed offsets may take to be there.
@@ -39,12 +40,12 @@ func startCluster(ctx context.Context, executable, dir string, places []place, s
 
 func (c *cluster) startAll(ctx context.Context) error {
 	for _, b := range c.brokers {
-		if err := b.launch(); err != nil {
+		if err := b.Launch(); err != nil {
 			return err
 		}
 	}
 	for _, b := range c.brokers {
-		if err := b.waitReady(ctx, len(c.brokers)); err != nil {
+		if err := b.ready(ctx, len(c.brokers)); err != nil {
 			return err
 		}
 	}
@@ -84,7 +85,7 @@ func (c *cluster) stopBroker(n int) error {
 	if err != nil {
 		return err
 	}
-	return b.stop()
+	return b.Stop()
 }
 
 // startBroker starts a broker again, unless it runs, and waits until it answers.
@@ -92,10 +93,10 @@ func (c *cluster) startBroker(ctx context.Context, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b, err := c.broker(n)
-	if err != nil || b.cmd != nil {
+	if err != nil || b.Running() {
 		return err
 	}
-	return errors.Join(b.launch(), b.waitReady(ctx, 1))
+	return errors.Join(b.Launch(), b.ready(ctx, 1))
 }
 
 func (c *cluster) broker(n int) (*broker, error) {
@@ -109,13 +110,7 @@ func (c *cluster) broker(n int) (*broker, error) {
 func (c *cluster) stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	errs := make([]error, len(c.brokers))
-	var all sync.WaitGroup
-	for i, b := range c.brokers {
-		all.Go(func() { errs[i] = b.stop() })
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return rig.StopAll(c.brokers)
 }
 
 // shout gives the lines that brokers logged as errors.

@@ -62,7 +62,7 @@ func (s *session) docker(ctx context.Context, w http.ResponseWriter, act, broker
 		if err != nil {
 			return err
 		}
-		printed, err := os.ReadFile(b.output)
+		printed, err := os.ReadFile(b.Output)
 		if err == nil {
 			_, err = w.Write(printed)
 		}

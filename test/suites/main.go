@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // kept are Kafka's results and the lists of excused tests.
@@ -28,7 +30,6 @@ type runner interface {
 
 // session is one run of one suite.
 type session struct {
-	root      string    // of the checkout
 	dir       string    // of this run, emptied before it
 	addresses []address // of the brokers, as they advertise themselves
 	places    []place   // of the run's own brokers, in the order of their numbers
@@ -111,7 +112,7 @@ func runSuite(ctx context.Context, su suite, o options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	s, unlock, err := newSession(ctx, su, o)
+	s, unlock, err := newSession(su, o)
 	if err != nil {
 		return false, err
 	}
@@ -163,15 +164,7 @@ func measures(name string) (results, map[string]excuse, error) {
 }
 
 // newSession makes the run's directory, which is one's alone until unlock is called.
-func newSession(ctx context.Context, su suite, o options) (s *session, unlock func(), err error) {
-	mod, err := command(ctx, ".", nil, "go", "env", "GOMOD")
-	if err != nil {
-		return nil, nil, err
-	}
-	root := filepath.Dir(strings.TrimSpace(string(mod)))
-	if _, err := os.Stat(filepath.Join(root, "scripts", "tools")); err != nil {
-		return nil, nil, errors.New("run this inside brokerd's checkout")
-	}
+func newSession(su suite, o options) (s *session, unlock func(), err error) {
 	cache := os.Getenv("BROKERD_CACHE")
 	if cache == "" {
 		home, err := os.UserHomeDir()
@@ -181,7 +174,7 @@ func newSession(ctx context.Context, su suite, o options) (s *session, unlock fu
 		cache = filepath.Join(home, ".cache", "brokerd")
 	}
 	runs := filepath.Join(cache, "suites")
-	s = &session{root: root, dir: filepath.Join(runs, su.name), only: o.only}
+	s = &session{dir: filepath.Join(runs, su.name), only: o.only}
 	if err := os.MkdirAll(runs, 0o755); err != nil {
 		return nil, nil, err
 	}
@@ -244,7 +237,8 @@ func (s *session) measure(ctx context.Context, su suite, o options) (here result
 // start starts the brokers that the suite expects.
 func (s *session) start(ctx context.Context, su suite, executable string, died func(error)) (err error) {
 	if executable == "" {
-		if executable, err = buildBroker(ctx, s.root, s.dir); err != nil {
+		executable = filepath.Join(s.dir, "brokerd")
+		if err := rig.Build(ctx, "", executable, rig.Brokerd); err != nil {
 			return err
 		}
 	}
@@ -280,6 +274,5 @@ func (s *session) tool(name string) error {
 
 // toolPath has scripts/tools install something, and returns where it is.
 func (s *session) toolPath(name string) (string, error) {
-	out, err := command(context.Background(), s.root, nil, filepath.Join(s.root, "scripts", "tools"), name)
-	return strings.TrimSpace(string(out)), err
+	return rig.Tool(context.Background(), name)
 }
