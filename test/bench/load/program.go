@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/test/bench/rpc"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // Programs are clients that are programs of their own, which say themselves how long they
@@ -27,23 +28,12 @@ type Programs struct {
 //go:embed librdkafka/perf.c
 var librdkafkaSource []byte
 
-// tool is where scripts/tools installed something; the working directory is the top of the tree.
-func tool(ctx context.Context, name string) (string, error) {
-	cmd := exec.CommandContext(ctx, "bash", "scripts/tools", name)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("install %s (run this from the top of the tree): %w", name, err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 // NewPrograms makes a set of which nothing is installed yet; dir is for what they need.
 func NewPrograms(dir string) *Programs { return &Programs{dir: dir} }
 
 // Librdkafka installs librdkafka, and builds a client on it.
 func (p *Programs) Librdkafka(ctx context.Context) error {
-	src, err := tool(ctx, "librdkafka")
+	src, err := rig.Tool(ctx, "librdkafka")
 	if err != nil {
 		return err
 	}
@@ -69,7 +59,7 @@ func (p *Programs) Librdkafka(ctx context.Context) error {
 
 // Java installs Kafka's own tools.
 func (p *Programs) Java(ctx context.Context) (err error) {
-	p.java, err = tool(ctx, "kafka")
+	p.java, err = rig.Tool(ctx, "kafka")
 	return err
 }
 

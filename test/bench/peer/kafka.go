@@ -13,15 +13,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // Kafka makes so many Apache Kafka brokers of one cluster, each a controller too, with
 // their data below dir and a heap of 1 GiB each; settings come on top of Kafka's defaults.
 // Nothing is started but the formatting of their directories.
 func Kafka(ctx context.Context, dir string, brokers int, settings ...string) (*Server, error) {
-	classPath, err := exec.CommandContext(ctx, "bash", "scripts/tools", "kafka-broker").Output()
+	classPath, err := rig.Tool(ctx, "kafka-broker")
 	if err != nil {
-		return nil, fmt.Errorf("install Kafka (run this from the top of the tree): %w", err)
+		return nil, fmt.Errorf("install Kafka: %w", err)
 	}
 	row, err := ports.InRow(2 * brokers) // of brokers, and of controllers
 	if err != nil {
@@ -48,7 +49,7 @@ rootLogger.appenderRef.f.ref = F
 			}
 		}
 		java := []string{"java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
-			"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=file:" + logging, "-cp", strings.TrimSpace(string(classPath))}
+			"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=file:" + logging, "-cp", classPath}
 		format := slices.Concat(java[1:], []string{"kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties})
 		formats.Go(func() error {
 			if out, err := exec.CommandContext(fctx, "java", format...).CombinedOutput(); err != nil {

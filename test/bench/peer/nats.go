@@ -4,21 +4,19 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // NATS makes one nats-server with JetStream, whose files are below dir; settings are of
 // its jetstream section, as lines, on top of its defaults. Nothing is started.
 func NATS(ctx context.Context, dir string, settings ...string) (*Server, error) {
-	install := exec.CommandContext(ctx, "bash", "scripts/tools", "nats")
-	install.Stderr = os.Stderr
-	program, err := install.Output()
+	program, err := rig.Tool(ctx, "nats")
 	if err != nil {
-		return nil, fmt.Errorf("install nats-server (run this from the top of the tree): %w", err)
+		return nil, fmt.Errorf("install nats-server: %w", err)
 	}
 	free, err := ports.Free(1)
 	if err != nil {
@@ -29,7 +27,7 @@ func NATS(ctx context.Context, dir string, settings ...string) (*Server, error) 
 	if err := os.WriteFile(config, natsConfig(s.Addr, s.Data(), settings), 0o644); err != nil {
 		return nil, fmt.Errorf("configure NATS: %w", err)
 	}
-	s.argvs = [][]string{{strings.TrimSpace(string(program)), "-c", config}}
+	s.argvs = [][]string{{program, "-c", config}}
 	return s, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 //go:embed profile/profile.go.txt
@@ -46,7 +48,7 @@ func BuildProfiled(ctx context.Context, program, pkg, profiles string) error {
 			return err
 		}
 	}
-	return build(ctx, program, "-overlay", overlay, "-ldflags", "-X main.profileDir="+filepath.Join(profiles, written), pkg)
+	return rig.Build(ctx, "", program, pkg, "-overlay", overlay, "-ldflags", "-X main.profileDir="+filepath.Join(profiles, written))
 }
 
 // Profile begins a profile of each process of a server that BuildProfiled made, and

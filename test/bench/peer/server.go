@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/test/ports"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 const (
@@ -33,14 +34,7 @@ type Server struct {
 	starter  bool       // what is started is no broker, and starts them
 	argvs    [][]string // of the processes that are started; what they start belongs to it
 	dir      string
-	running  []*running
-}
-
-// running is a process that was started.
-type running struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it was reaped
-	err  error         // how it ended, once done is closed
+	running  []*rig.Process
 }
 
 func newServer(name, dir string, ports []int) *Server {
@@ -56,7 +50,7 @@ func newServer(name, dir string, ports []int) *Server {
 // `brokerd dev`. Nothing is started.
 func Brokerd(ctx context.Context, dir string, args ...string) (*Server, error) {
 	program := filepath.Join(dir, "brokerd")
-	if err := Build(ctx, program, "./cmd/brokerd"); err != nil {
+	if err := rig.Build(ctx, "", program, rig.Brokerd); err != nil {
 		return nil, err
 	}
 	return BrokerdFrom(program, dir, args...)
@@ -82,37 +76,17 @@ func BrokerdCluster(program, dir string, brokers int, args ...string) (*Server, 
 	return s, nil
 }
 
-// Build builds a program of this tree, which is the working directory.
-func Build(ctx context.Context, program, pkg string) error { return build(ctx, program, pkg) }
-
-func build(ctx context.Context, program string, args ...string) error {
-	argv := append([]string{"build", "-o", program}, args...)
-	if out, err := exec.CommandContext(ctx, "go", argv...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s (run this from the top of the tree): %w\n%s", args[len(args)-1], err, out)
-	}
-	return nil
-}
-
 // Start starts the processes and returns when something listens at each address.
 func (s *Server) Start(ctx context.Context) error {
-	output, err := os.OpenFile(s.outputPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("start %s: %w", s.Name, err)
-	}
-	defer output.Close() // the processes have their own descriptors
 	for _, argv := range s.argvs {
-		p := &running{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
-		p.cmd.Stdout, p.cmd.Stderr = output, output
-		p.cmd.Env = append(os.Environ(), s.Env...)
-		if err := p.cmd.Start(); err != nil {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), s.Env...)
+		p, err := rig.Start(cmd, s.outputPath())
+		if err != nil {
 			s.Kill()
 			return fmt.Errorf("start %s: %w", s.Name, err)
 		}
 		s.running = append(s.running, p)
-		go func() {
-			defer close(p.done)
-			p.err = p.cmd.Wait()
-		}()
 	}
 	return s.waitListening(ctx)
 }
@@ -129,7 +103,7 @@ func (s *Server) waitListening(ctx context.Context) error {
 				break
 			}
 			if p := s.ended(); p != nil {
-				return fmt.Errorf("%s ended (%w); its output is in %s", s.Name, p.err, s.outputPath())
+				return fmt.Errorf("%s ended (%w); its output is in %s", s.Name, p.Err(), s.outputPath())
 			}
 			select {
 			case <-ctx.Done():
@@ -142,12 +116,10 @@ func (s *Server) waitListening(ctx context.Context) error {
 }
 
 // ended is a process that has ended by itself, or nil.
-func (s *Server) ended() *running {
+func (s *Server) ended() *rig.Process {
 	for _, p := range s.running {
-		select {
-		case <-p.done:
+		if p.Ended() {
 			return p
-		default:
 		}
 	}
 	return nil
@@ -158,13 +130,13 @@ func (s *Server) ended() *running {
 func (s *Server) Kill() {
 	pids, _ := s.Pids() // without them, what they started ends by itself
 	for _, p := range s.running {
-		_ = p.cmd.Process.Kill()
+		p.Signal(syscall.SIGKILL)
 	}
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	for _, p := range s.running {
-		<-p.done
+		<-p.Done()
 	}
 	for begun := time.Now(); anyLives(pids) && time.Since(begun) < stopTimeout; {
 		time.Sleep(pollEvery)
@@ -181,13 +153,13 @@ func anyLives(pids []int) bool {
 // Stop asks the processes to end, and waits for them.
 func (s *Server) Stop() error {
 	for _, p := range s.running {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		p.Signal(syscall.SIGTERM)
 	}
 	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
 	for _, p := range s.running {
 		select {
-		case <-p.done:
+		case <-p.Done():
 		case <-late.C:
 			s.Kill()
 			return fmt.Errorf("%s did not end within %s of SIGTERM", s.Name, stopTimeout)

@@ -42,7 +42,7 @@ func (s *Server) Usage() (Usage, error) {
 // roots are the processes that were started.
 func (s *Server) roots() (pids []int) {
 	for _, p := range s.running {
-		pids = append(pids, p.cmd.Process.Pid)
+		pids = append(pids, p.Pid())
 	}
 	return pids
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/brokerd/brokerd/test/bench/load"
 	"github.com/brokerd/brokerd/test/bench/peer"
 	"github.com/brokerd/brokerd/test/bench/rpc"
+	"github.com/brokerd/brokerd/test/rig"
 )
 
 // role is a server with its settings.
@@ -165,7 +166,7 @@ func (b *bench) program(ctx context.Context, pkg string) (string, error) {
 	if b.o.profiles != "" {
 		return path, peer.BuildProfiled(ctx, path, pkg, b.o.profiles)
 	}
-	return path, peer.Build(ctx, path, pkg)
+	return path, rig.Build(ctx, "", path, pkg)
 }
 
 // server starts the server of a role, unless it runs.
