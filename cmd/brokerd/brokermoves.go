@@ -15,6 +15,7 @@ type move struct {
 type stuck struct {
 	partition *partitionView
 	why       string
+	few       bool // there are too few brokers
 }
 
 // load counts what brokers are to have.
@@ -69,13 +70,13 @@ func (v *clusterView) planDrain(id int32) (moves []move, cannot []stuck) {
 		}
 		switch {
 		case len(p.adding)+len(p.removing) > 0:
-			cannot = append(cannot, stuck{p, "is being reassigned: wait until that is done"})
+			cannot = append(cannot, stuck{partition: p, why: "is being reassigned: wait until that is done"})
 			continue
 		case len(has) == 1:
-			cannot = append(cannot, stuck{p, "has no other replica"})
+			cannot = append(cannot, stuck{partition: p, why: "has no other replica"})
 			continue
 		case len(next) == 0:
-			cannot = append(cannot, stuck{p, "has no other replica that is in sync"})
+			cannot = append(cannot, stuck{partition: p, why: "has no other replica that is in sync"})
 			continue
 		}
 		first := has[0]
@@ -142,10 +143,10 @@ func (v *clusterView) planDecommission(id int32, fewer bool) (moves []move, cann
 		free := less(others, left)
 		switch {
 		case len(free) == 0 && !fewer:
-			cannot = append(cannot, stuck{p, fmt.Sprintf("has %d replicas, and without broker %d there are %d brokers: add one first, or say --fewer-replicas", len(has), id, len(others))})
+			cannot = append(cannot, stuck{p, fmt.Sprintf("has %d replicas, and without broker %d there are %d brokers", len(has), id, len(others)), true})
 			continue
 		case len(free) == 0 && len(left) == 0:
-			cannot = append(cannot, stuck{p, "has no other replica, and there is no other broker"})
+			cannot = append(cannot, stuck{partition: p, why: "has no other replica, and there is no other broker"})
 			continue
 		case len(free) == 0:
 			moves = append(moves, move{p, left})

@@ -146,7 +146,7 @@ func TestBrokerCommands(t *testing.T) {
 	if _, errs := call("", exitFailed, "broker drain 1"); !strings.Contains(errs, "orders-0 has no other replica") {
 		t.Errorf("drain: %s", errs)
 	}
-	if _, errs := call("", exitFailed, "broker decommission 1"); !strings.Contains(errs, "there are 0 brokers: add one first") {
+	if _, errs := call("", exitFailed, "broker decommission 1"); !strings.Contains(errs, "decommission broker 1: no other broker serves, too few for the replicas of orders-0 and 1 more: start another one first") {
 		t.Errorf("decommission: %s", errs)
 	}
 	call("", exitNotFound, "broker drain 9")

@@ -97,16 +97,20 @@ func (c *console) withMover(cmd *cobra.Command, at *cluster, arg string, do func
 	return do(cmd.Context(), &mover{console: c, client: client, id: id})
 }
 
-// look shows the cluster, in which the broker has to be.
+// look shows the cluster, in which the broker has to be registered.
 func (m *mover) look(ctx context.Context) (*clusterView, error) {
 	v, err := lookAt(ctx, m.client)
 	if err != nil {
 		return nil, err
 	}
 	if v.broker(m.id) == nil {
-		return nil, &notFoundError{fmt.Sprintf("there is no broker %d; `brokerd broker list` shows those that are", m.id)}
+		return nil, m.notFound()
 	}
 	return v, nil
+}
+
+func (m *mover) notFound() error {
+	return &notFoundError{fmt.Sprintf("there is no broker %d; `brokerd broker list` shows those that are", m.id)}
 }
 
 // say tells how far it is, once.
@@ -167,7 +171,7 @@ func (m *mover) reassign(ctx context.Context, moves []move) (refused []stuck, er
 		for i, t := range resp.Topics {
 			for _, p := range t.Partitions {
 				if err := kafkaError(p.ErrorCode, p.ErrorMessage); err != nil && i < len(batch) {
-					refused = append(refused, stuck{batch[i].partition, err.Error()})
+					refused = append(refused, stuck{partition: batch[i].partition, why: err.Error()})
 				}
 			}
 		}
@@ -194,7 +198,7 @@ func (m *mover) elect(ctx context.Context, moves []move) (refused []stuck, err e
 		for i, t := range resp.Topics {
 			for _, p := range t.Partitions {
 				if err := kafkaError(p.ErrorCode, p.ErrorMessage); err != nil && !errors.Is(err, kerr.ElectionNotNeeded) && i < len(batch) {
-					refused = append(refused, stuck{batch[i].partition, err.Error()})
+					refused = append(refused, stuck{partition: batch[i].partition, why: err.Error()})
 				}
 			}
 		}
@@ -303,7 +307,10 @@ func newBrokerDecommission(c *console) *cobra.Command {
 		Long: `Gives the broker's replicas to others, takes its vote in the metadata quorum,
 waits until it is stopped, and has the cluster forget it. It tells when to
 stop the broker. Nothing is lost of what other replicas have; a broker that is
-dead is replaced in the same way.
+dead is replaced in the same way, once another one has been started.
+
+Its vote goes to a broker that has none, if there is one. Where too few brokers
+would be left for the replicas of a topic, nothing is done.
 
 It may be interrupted at any time: what has begun goes on, and the same
 command goes on with the rest. A data directory that was decommissioned cannot
@@ -318,107 +325,4 @@ come back: start the broker with an empty one.`,
 	at.flag(cmd)
 	cmd.Flags().BoolVar(&fewer, "fewer-replicas", false, "go on with less replicas where there is no other broker to have one")
 	return cmd
-}
-
-func (m *mover) decommission(ctx context.Context, fewer bool) error {
-	if err := m.empty(ctx, fewer); err != nil {
-		return err
-	}
-	if err := m.takeVote(ctx); err != nil {
-		return err
-	}
-	for {
-		v, err := m.look(ctx)
-		if err != nil {
-			return err
-		}
-		if v.broker(m.id).State == stateFenced {
-			break
-		}
-		m.say("broker %d has nothing left: stop it now (SIGTERM); this goes on when it is gone", m.id)
-		if err := m.pause(ctx); err != nil {
-			return err
-		}
-	}
-	if err := m.empty(ctx, fewer); err != nil { // of what was made meanwhile
-		return err
-	}
-	req := kmsg.NewPtrUnregisterBrokerRequest()
-	req.BrokerID = m.id
-	resp, err := req.RequestWith(ctx, m.client)
-	if err == nil {
-		err = kafkaError(resp.ErrorCode, resp.ErrorMessage)
-	}
-	if err != nil {
-		return fmt.Errorf("unregister broker %d: %w", m.id, err)
-	}
-	_, err = fmt.Fprintf(m.console.out, "broker %d is decommissioned; its data directory is of no use any more\n", m.id)
-	return err
-}
-
-// empty moves replicas until the broker has none.
-func (m *mover) empty(ctx context.Context, fewer bool) error {
-	tries := map[string]int{}
-	total := -1
-	for {
-		v, err := m.look(ctx)
-		if err != nil {
-			return err
-		}
-		left := v.broker(m.id).Replicas
-		if total < 0 && left > 0 {
-			total = left
-		}
-		if left == 0 {
-			return nil
-		}
-		m.say("broker %d: %d of %d replicas moved, %d partitions being reassigned", m.id, max(0, total-left), total, v.Partitions.Reassigning)
-		moves, cannot := v.planDecommission(m.id, fewer)
-		if len(cannot) > 0 {
-			return stuckError(fmt.Sprintf("decommission broker %d", m.id), cannot)
-		}
-		refused, err := m.reassign(ctx, moves[:min(max(0, movingMax-v.Partitions.Reassigning), len(moves))])
-		if err != nil {
-			return err
-		}
-		for _, r := range refused {
-			name := r.partition.String()
-			if tries[name]++; tries[name] >= moveTries {
-				cannot = append(cannot, r)
-			}
-		}
-		if len(cannot) > 0 {
-			return stuckError(fmt.Sprintf("decommission broker %d", m.id), cannot)
-		}
-		if err := m.pause(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// takeVote makes the broker's member of the quorum one that follows.
-func (m *mover) takeVote(ctx context.Context) error {
-	v, err := m.look(ctx)
-	if err != nil {
-		return err
-	}
-	if v.quorumErr != nil {
-		return fmt.Errorf("ask who votes: %w", v.quorumErr)
-	}
-	for _, c := range v.Controllers {
-		if c.ID != m.id || c.Role == roleLearner {
-			continue
-		}
-		req := kmsg.NewPtrRemoveRaftVoterRequest()
-		req.VoterID, req.VoterDirectoryID = c.ID, c.directory
-		resp, err := req.RequestWith(ctx, m.client)
-		if err == nil {
-			err = kafkaError(resp.ErrorCode, resp.ErrorMessage)
-		}
-		if err != nil {
-			return fmt.Errorf("take the vote of broker %d: %w", m.id, err)
-		}
-		m.say("broker %d does not vote any more", m.id)
-	}
-	return nil
 }

@@ -35,8 +35,12 @@ type request struct {
 // and must not block. Where Run has ended, or gone is closed before the command was begun,
 // done may be called at once, or never. Who calls it bounds how much is under way.
 func (n *Node) Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer)) {
-	if !n.loop.Complete(Input{request: &request{op: op, gone: gone, reply: done}}) {
-		done(controller.Answer{Err: &stoppedError{n.failure}})
+	n.start(&request{op: op, gone: gone, reply: done})
+}
+
+func (n *Node) start(r *request) {
+	if !n.loop.Complete(Input{request: r}) {
+		r.reply(controller.Answer{Err: &stoppedError{n.failure}})
 	}
 }
 
@@ -73,10 +77,6 @@ func interrupted(ctx context.Context) error {
 	return fmt.Errorf("waiting for the controller: %w", ctx.Err())
 }
 
-// stoppedError is ErrNotController, with what ended Run, or nil.
-type stoppedError struct{ failure error }
-
-func (e *stoppedError) Error() string {
 // unansweredError is ErrRequestTimedOut, for whoever has waited in vain for what the active
 // controller decides.
 type unansweredError struct{ cause error }
@@ -87,6 +87,10 @@ func (e *unansweredError) Error() string {
 
 func (e *unansweredError) Unwrap() []error { return []error{e.cause, model.ErrRequestTimedOut} }
 
+// stoppedError is ErrNotController, with what ended Run, or nil.
+type stoppedError struct{ failure error }
+
+func (e *stoppedError) Error() string {
 	if e.failure == nil {
 		return "the controller has stopped"
 	}
@@ -180,13 +184,13 @@ func (n *Node) step(input controller.Input) {
 	for _, notice := range n.effects.Notices {
 		n.tell(notice)
 	}
+	if c := n.effects.Counts; c != (controller.Counts{}) {
+		n.countUp(c)
+	}
 	n.effects = controller.Effects{}
 	for _, p := range proposals {
 		if err := n.raft.Propose(encodeEntry(n.session, p.ID, p.Records)); err != nil {
 			n.proposalDropped(err)
-	if c := n.effects.Counts; c != (controller.Counts{}) {
-		n.countUp(c)
-	}
 			return
 		}
 	}
@@ -233,8 +237,10 @@ func (n *Node) release() {
 		}
 	}
 	n.answered = n.answered[:0]
-	done := n.changesDone
-	n.changesDone = nil
+	var done []*request
+	if !n.leading.Load() || len(n.conf.GetVotersOutgoing()) == 0 { // else those of before vote still
+		done, n.changesDone = n.changesDone, nil
+	}
 	if len(done) > 0 {
 		n.view() // who asked for a change sees it
 	}

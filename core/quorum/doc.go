@@ -13,9 +13,9 @@
 // asks the seeds (Finder), announces itself to who leads, is added as a learner, and gets
 // its log by Raft; the leader makes voters of those that have caught up, by joint
 // consensus, and never grows to two. A voter that is silent keeps its vote until its node
-// comes with another directory, or somebody takes it. Commands on a node that does not lead
-// are forwarded to the one that does, and answered once the image here has what the answer
-// rests on.
+// comes with another directory, or somebody takes it: then one that follows votes in its place,
+// by the same change. Commands on a node that does not lead are forwarded to the one that does,
+// and answered once the image here has what the answer rests on.
 //
 // A node is the body of a loop (core/loop). In production Run turns it. A simulator opens
 // it with a Disk, Peers, Clock and Rand of its own and then, from one goroutine, calls
@@ -39,5 +39,6 @@
 // one before; a database that is damaged, truncated or empty refuses to open, and is never
 // taken for a new one; a new one appears whole or not at all; a single voter leads at once
 // and never resigns. Tested in cluster_test.go, stories_test.go, disk_test.go,
-// quorum_test.go, recovery_test.go, entry_test.go, reserve_test.go and stepped_test.go.
+// quorum_test.go, recovery_test.go, entry_test.go, reserve_test.go, stepped_test.go and
+// replacement_test.go.
 package quorum

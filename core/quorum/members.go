@@ -54,8 +54,8 @@ func (n *Node) AddVoter(ctx context.Context, id model.NodeID, dir model.Director
 }
 
 // RemoveVoter makes a voter a member that follows, and that the cluster makes no voter by
-// itself. ErrVoterNotFound: there is no such voter. ErrInvalidRequest: it is the last one.
-// (KIP-853)
+// itself. Where another may vote instead, that one does, by the same change. ErrVoterNotFound:
+// there is no such voter. ErrInvalidRequest: it is the last one. (KIP-853)
 func (n *Node) RemoveVoter(ctx context.Context, id model.NodeID, dir model.DirectoryID) error {
 	return n.changeVoter(ctx, memberDropVoter, id, dir)
 }
@@ -67,11 +67,38 @@ func (n *Node) RemoveMember(ctx context.Context, id model.NodeID, dir model.Dire
 }
 
 func (n *Node) changeVoter(ctx context.Context, how memberHow, id model.NodeID, dir model.DirectoryID) error {
-	if !validRaftID(raftID(dir)) {
-		return fmt.Errorf("directory %s: %w", dir, model.ErrInvalidRequest)
+	r, err := changeOf(how, id, dir)
+	if err == nil {
+		_, err = n.wait(ctx, r)
 	}
-	_, err := n.wait(ctx, &request{member: &memberChange{how: how, member: image.Member{Directory: dir, Node: id}}})
 	return err
+}
+
+// StartRemoveVoter is RemoveVoter that does not wait: see Start.
+func (n *Node) StartRemoveVoter(id model.NodeID, dir model.DirectoryID, gone <-chan struct{}, done func(error)) {
+	n.startChange(memberDropVoter, id, dir, gone, done)
+}
+
+// StartRemoveMember is RemoveMember that does not wait: see Start.
+func (n *Node) StartRemoveMember(id model.NodeID, dir model.DirectoryID, gone <-chan struct{}, done func(error)) {
+	n.startChange(memberRemoved, id, dir, gone, done)
+}
+
+func (n *Node) startChange(how memberHow, id model.NodeID, dir model.DirectoryID, gone <-chan struct{}, done func(error)) {
+	r, err := changeOf(how, id, dir)
+	if err != nil {
+		done(err)
+		return
+	}
+	r.gone, r.reply = gone, func(a controller.Answer) { done(a.Err) }
+	n.start(r)
+}
+
+func changeOf(how memberHow, id model.NodeID, dir model.DirectoryID) (*request, error) {
+	if !validRaftID(raftID(dir)) {
+		return nil, fmt.Errorf("directory %s: %w", dir, model.ErrInvalidRequest)
+	}
+	return &request{member: &memberChange{how: how, member: image.Member{Directory: dir, Node: id}}}, nil
 }
 
 // changing is a change of the membership that is in the log and not yet applied.
@@ -254,10 +281,40 @@ func (n *Node) dropVoter(r *request) error {
 		n.hold(r)
 		return nil
 	}
+	heir, awaited := n.heir()
+	if awaited {
+		n.hold(r)
+		return nil
+	}
 	record := image.MemberRecord(*m)
 	record.MayVote = false
-	n.proposeChange(r, []image.Record{&record}, single(raftpb.ConfChangeType_ConfChangeAddLearnerNode, id))
+	changes := []*raftpb.ConfChangeSingle{single(raftpb.ConfChangeType_ConfChangeAddLearnerNode, id)}
+	if heir != nil {
+		n.log.Info("a voter hands its vote on", "broker", m.Node, "to", heir.Node, "directory", heir.Directory)
+		changes = append(changes, single(raftpb.ConfChangeType_ConfChangeAddNode, raftID(heir.Directory)))
+	}
+	n.proposeChange(r, []image.Record{&record}, changes...)
 	return nil
+}
+
+// heir is the member that votes in the place of a voter that is removed, in the same change, so
+// that the cluster does not rest at an even number meanwhile; nil: nobody may, or there are more
+// voters than are wanted. A new leader has to hear first who has caught up: for so long it is
+// awaited.
+func (n *Node) heir() (heir *image.Member, awaited bool) {
+	if have := len(n.conf.GetVoters()); have > n.cfg.VotersTarget || have%2 == 0 {
+		return nil, false
+	}
+	for m := range n.Image().Members() {
+		switch pr := n.progress(raftID(m.Directory)); {
+		case pr == nil || !pr.IsLearner || !m.MayVote:
+		case !n.caughtUp(pr):
+			awaited = n.ledTicks < n.cfg.ElectionTicks/2
+		case heir == nil || m.Node < heir.Node:
+			heir = m
+		}
+	}
+	return heir, heir == nil && awaited
 }
 
 func (n *Node) removeMember(r *request) error {

@@ -60,8 +60,8 @@ type Manager struct {
 	left        map[*Directory]unclosed // when the broker stopped
 	closedAll   bool                    // likewise
 	links       map[StreamID]*link
-}
 	traffic     map[model.NodeID]*traffic
+}
 
 var _ model.Partitions = (*Manager)(nil)
 
