@@ -21,11 +21,12 @@ var rareMutations = []mutant.Mutation{
 		Old:  "\t\tin.Session != m.up.session || in.Epoch != m.epoch || in.From < m.next {", New: "\t\tin.From < m.next {",
 	},
 	{
-		// It takes a follower that has lost its end, and subscribes again to the very leader that it
-		// had acknowledged it to, which then goes.
-		Name: "believe what a follower had in an earlier life",
+		// It takes a follower that has lost its end, or was given another log. (KIP-903) By what it had
+		// acknowledged before, instead of by the high watermark, nothing breaks: that is forgotten
+		// where its broker epoch is another, and within one life it loses nothing.
+		Name: "believe that who follows has what is committed",
 		File: "core/partition/lead.go",
-		Old:  "\t\tf.acked = max(0, min(in.Counted, in.LEO, m.stored))\n", New: "\t\tf.acked = max(f.acked, min(in.Counted, in.LEO, m.stored))\n",
+		Old:  "\t\tf.acked = max(0, min(in.Counted, in.LEO, m.stored))\n", New: "\t\tf.acked = max(m.hw, min(in.Counted, in.LEO, m.stored))\n",
 	},
 	{
 		// It takes a leader that is cut off just when it has asked (unheard.go), and whose question
