@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
@@ -41,9 +42,9 @@ func (d *decision) registerBroker(r Registration) Answer {
 		return Answer{Epoch: old.Epoch} // asked twice
 	}
 	if l := d.soft.lives[r.NodeID]; known && old.Incarnation != r.Incarnation && !old.ShuttingDown &&
-		l != nil && l.epoch == old.Epoch && l.heard && l.until > d.soft.awake {
+		l != nil && l.epoch == old.Epoch && l.heard && l.until-d.cfg.BrokerLease+d.earlierLife() > d.soft.awake {
 		return Answer{Err: fmt.Errorf("another process is broker %d, and was heard of just now: if it is this broker's earlier life, it is over in %v: %w",
-			r.NodeID, d.cfg.BrokerLease, model.ErrDuplicateBroker)}
+			r.NodeID, d.earlierLife(), model.ErrDuplicateBroker)}
 	}
 	d.emit(&image.BrokerRecord{
 		ID: r.NodeID, Incarnation: r.Incarnation, Rack: r.Rack,
@@ -52,6 +53,11 @@ func (d *decision) registerBroker(r Registration) Answer {
 	d.bornAgain(r)
 	return Answer{} // the epoch is known after the commit
 }
+
+// earlierLife is for how long a broker that was heard of keeps another process of its ID out. One
+// that is there is heard again before: a process that starts at once after its end is not to be
+// kept waiting for all of the lease. What an earlier life says is refused by its epoch in any case.
+func (d *decision) earlierLife() time.Duration { return d.cfg.BrokerLease / 2 }
 
 // bornAgain judges each replica of a broker that begins another life.
 func (d *decision) bornAgain(r Registration) {

@@ -28,7 +28,7 @@ type Config struct {
 // Defaults is the product's, but for the incarnation.
 func Defaults() Config {
 	return Config{
-		Every: 200 * time.Millisecond, RetryMin: 50 * time.Millisecond, RetryMax: time.Second,
+		Every: 200 * time.Millisecond, RetryMin: 50 * time.Millisecond, RetryMax: 200 * time.Millisecond,
 		RegisterMax: 3 * time.Second, OfflineMax: 30 * time.Second,
 	}
 }

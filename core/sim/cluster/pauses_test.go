@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
+	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 )
@@ -65,4 +66,21 @@ func TestALeaderWithoutControllersGoesOn(t *testing.T) {
 	}
 	s.between(s.replicas, s.mended)
 	s.settled(values...)
+}
+
+// TestAQuickRestartIsAShortPause: a broker whose process ends and starts at once, and whose end
+// nobody has noticed, does not wait until the lease of its earlier life is over.
+func TestAQuickRestartIsAShortPause(t *testing.T) {
+	s := newStory(t, 1, 2)
+	for _, n := range []*node{s.replicas[0], s.other} { // one that votes, and one that does not
+		s.throughout(3*time.Second, "", func() bool { return true })
+		s.killed(n)
+		s.restarted(n)
+		began := s.w.Now()
+		s.until("the restarted broker", func() bool { return !n.member.machine.Fenced() })
+		took, most := s.w.Now().Sub(began), controller.DefaultConfig().BrokerLease/2+lifecycle.Defaults().RetryMax+moment
+		if took > most {
+			t.Fatalf("node %d serves %s after its restart, want %s at most", n.id, took, most)
+		}
+	}
 }
