@@ -274,7 +274,7 @@ func (v *clusterView) count() {
 func (v *clusterView) judge() {
 	wrong := func(format string, args ...any) { v.Problems = append(v.Problems, fmt.Sprintf(format, args...)) }
 	if v.quorumErr != nil {
-		wrong("the controllers do not answer: %v", v.quorumErr)
+		wrong("no active controller answers: leaders and in-sync replicas do not change, and what is shown of them may be old, until more than half of the voters are up and reach each other (%v)", rootCause(v.quorumErr))
 	}
 	for _, c := range v.Controllers {
 		switch {

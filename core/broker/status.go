@@ -27,6 +27,7 @@ func (b *Broker) scrape() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.status(r.Context())
 		b.countGroups(r.Context())
+		b.beginPeers()
 		metrics.ServeHTTP(w, r)
 	})
 }

@@ -177,7 +177,6 @@ func (b *Broker) peers(img *image.Image, self model.NodeID) []telemetry.Peer {
 			continue
 		}
 		p := telemetry.Peer{Broker: brokerLabel(other.ID), Unreached: slices.Contains(unreached, other.ID)}
-		b.metrics.Peers().Begin(p.Broker)
 		for _, t := range traffic {
 			if t.Node == other.ID {
 				p.Sent, p.Received, p.Lag, p.LagMax = t.Sent, t.Received, t.Lag, t.LagMax
@@ -186,6 +185,19 @@ func (b *Broker) peers(img *image.Image, self model.NodeID) []telemetry.Peer {
 		out = append(out, p)
 	}
 	return out
+}
+
+// beginPeers makes what is counted of other brokers appear.
+func (b *Broker) beginPeers() {
+	node := b.now.Load().quorum
+	if node == nil {
+		return
+	}
+	for other := range node.Image().Brokers() {
+		if other.ID != node.Identity().NodeID {
+			b.metrics.Peers().Begin(brokerLabel(other.ID))
+		}
+	}
 }
 
 // countLinks counts what is found out about links with other brokers.

@@ -94,8 +94,8 @@ func (m *members) checkScraped() {
 		if !strings.Contains(out, "brokerd_broker_heartbeat_seconds_count ") || strings.Contains(out, "brokerd_broker_heartbeat_seconds_count 0\n") {
 			m.t.Errorf("broker %d tells of no heartbeat", id)
 		}
-		if !strings.Contains(out, `brokerd_peer_links_made_total{broker="`) {
-			m.t.Errorf("broker %d tells of no link", id)
+		if strings.Count(out, `brokerd_peer_links_lost_total{broker="`) != 2 {
+			m.t.Errorf("broker %d does not tell of its links to both others", id)
 		}
 		d := b.cluster().Decided
 		changes += d.Shrinks + d.Expands + d.Clean

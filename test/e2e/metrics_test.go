@@ -25,17 +25,25 @@ func startWatched(t *testing.T, env []string, args ...string) *broker {
 // metrics are those that the broker shows now, by name and labels as it writes them.
 func (b *broker) metrics() map[string]float64 {
 	b.t.Helper()
+	return metricsAt(b.t, b.admin)
+}
+
+// metricsAt are those at a port.
+func metricsAt(t *testing.T, port int) map[string]float64 {
+	t.Helper()
 	out := make(map[string]float64)
-	for line := range strings.Lines(httpGet(b.t, fmt.Sprintf("http://127.0.0.1:%d/metrics", b.admin))) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
-		if !ok || strings.HasPrefix(line, "#") {
+	for line := range strings.Lines(httpGet(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", port))) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if at < 0 || strings.HasPrefix(line, "#") {
 			continue
 		}
+		name, value := line[:at], line[at+1:]
 		n, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			b.t.Fatalf("metric %q: %v", line, err)
+			t.Fatalf("metric %q: %v", line, err)
 		}
-		out[strings.TrimPrefix(name, "brokerd_")+"}"] = n
+		out[strings.TrimPrefix(name, "brokerd_")] = n
 	}
 	return out
 }
