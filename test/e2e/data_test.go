@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,8 +135,16 @@ func oneLine(t *testing.T, v any) []byte {
 	return line
 }
 
-// fingerprint is what two records must have in common: where they are, key,
-// value, and, where the producer set them, headers and time.
+// same reports whether two records are alike: where they are, key, value, and, where the
+// producer set them, headers and time.
+func same(a, b *kgo.Record, headers, timestamp bool) bool {
+	alike := func(a, b kgo.RecordHeader) bool { return a.Key == b.Key && bytes.Equal(a.Value, b.Value) }
+	return a.Partition == b.Partition && a.Offset == b.Offset && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) &&
+		(!headers || slices.EqualFunc(a.Headers, b.Headers, alike)) &&
+		(!timestamp || a.Timestamp.UnixMilli() == b.Timestamp.UnixMilli())
+}
+
+// fingerprint shows what same compares.
 func fingerprint(r *kgo.Record, headers, timestamp bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %d %q %q", r.Partition, r.Offset, r.Key, r.Value)

@@ -87,8 +87,8 @@ func compare(t *testing.T, what string, l load, c consumer, got []*kgo.Record) {
 	for i, want := range l.set.records {
 		at := &kgo.Record{Offset: int64(i), Key: want.Key, Value: want.Value, Headers: want.Headers, Timestamp: want.Timestamp}
 		timestamp := l.producer.timestamps && !want.Timestamp.IsZero()
-		if g, w := fingerprint(got[i], headers, timestamp), fingerprint(at, headers, timestamp); g != w {
-			t.Fatalf("%s: record %d\n got %s\nwant %s", what, i, trim(g), trim(w))
+		if !same(got[i], at, headers, timestamp) {
+			t.Fatalf("%s: record %d\n got %s\nwant %s", what, i, trim(fingerprint(got[i], headers, timestamp)), trim(fingerprint(at, headers, timestamp)))
 		}
 	}
 }
