@@ -94,6 +94,8 @@ type edit struct {
 	preferred bool
 	// raise: the partition epoch is to rise even where nothing else changes.
 	raise bool
+	// renew: the leader epoch is to rise even where the leader stays.
+	renew bool
 }
 
 func (d *decision) edit(t *image.Topic, index int32) *edit {
@@ -119,6 +121,9 @@ func (e *edit) finish() *image.PartitionChangeRecord {
 		e.d.tellUnclean(e.t, e.at.Index)
 	} else {
 		e.keepELR()
+	}
+	if e.renew && leader == e.was.Leader {
+		e.loses(-1, false) // nobody else is known to have more
 	}
 	e.next.Leader = leader
 	e.replaceDirectories()
@@ -271,7 +276,7 @@ func (e *edit) record() *image.PartitionChangeRecord {
 	if !slices.Equal(was.Directories, next.Directories) {
 		r.Directories, changed = next.Directories, true
 	}
-	if next.Leader != was.Leader {
+	if next.Leader != was.Leader || e.renew {
 		r.LeaderChange, r.Leader, changed = true, next.Leader, true
 	}
 	if next.Loss != was.Loss {

@@ -35,6 +35,7 @@ func (d *decision) alterISR(op AlterISR) Answer {
 		// and never heard of, can not be committed any more.
 		e.settled, e.raise = true, true
 		e.next.ISR = inAssignmentOrder(p.Replicas, c.ISR)
+		e.falls(c.Lost)
 		if r := e.finish(); r != nil {
 			records = append(records, r)
 		}
@@ -79,13 +80,19 @@ func (d *decision) checkISR(from model.NodeID, c model.ISRChange) (*image.Partit
 	case c.PartitionEpoch < p.PartitionEpoch:
 		return refuse(model.ErrInvalidUpdateVersion, "partition epoch %d is over: it is %d", c.PartitionEpoch, p.PartitionEpoch)
 	}
-	leads := false
+	if i := slices.IndexFunc(c.Lost, func(n model.NodeID) bool { return !slices.Contains(p.Replicas, n) }); i >= 0 {
+		return refuse(model.ErrInvalidRequest, "broker %d is not one of the replicas %v", c.Lost[i], p.Replicas)
+	}
+	leads := slices.Contains(c.Lost, p.Leader)
 	for i, m := range c.ISR {
 		if !slices.Contains(p.Replicas, m.Node) {
 			return refuse(model.ErrInvalidRequest, "broker %d is not one of the replicas %v", m.Node, p.Replicas)
 		}
 		if slices.ContainsFunc(c.ISR[:i], func(o model.Member) bool { return o.Node == m.Node }) {
 			return refuse(model.ErrInvalidRequest, "broker %d is named twice", m.Node)
+		}
+		if slices.Contains(c.Lost, m.Node) {
+			return refuse(model.ErrInvalidRequest, "broker %d cannot be in sync: its log lacks what it had", m.Node)
 		}
 		leads = leads || m.Node == p.Leader
 	}
@@ -101,6 +108,18 @@ func (d *decision) checkISR(from model.NodeID, c model.ISRChange) (*image.Partit
 		}
 	}
 	return p, t, nil
+}
+
+// falls takes replicas for such as may lack what they had, by their leader's word. Where the
+// leader is one, it leads no more under this leader epoch, under which its log went back.
+func (e *edit) falls(lost []model.NodeID) {
+	counted := func(n model.NodeID) bool { return slices.Contains(e.was.ISR, n) || slices.Contains(e.was.ELR, n) }
+	e.lost = without(lost, func(n model.NodeID) bool { return !counted(n) })
+	e.renew = slices.Contains(lost, e.was.Leader)
+	if len(e.lost) > 0 {
+		e.d.tell(Notice{Warn: true, Broker: e.was.Leader, Topic: e.t.Name, Partitions: []int32{e.at.Index},
+			Text: fmt.Sprintf("the logs of replicas that were in sync lack what they had acknowledged, or cannot be read (%v)", e.lost)})
+	}
 }
 
 func inAssignmentOrder(replicas []model.NodeID, members []model.Member) []model.NodeID {

@@ -442,7 +442,7 @@ func (s *story) partition(t *testing.T, w string) model.Partition {
 }
 
 // alterISR reads t/0:1,2,3 with le+1 or pe-1 after it where the epochs are not the
-// current ones, and 2@7 for a member in another life.
+// current ones, 2@7 for a member in another life, and 2! for one that has lost what it had.
 func (s *story) alterISR(t *testing.T, id model.NodeID, epoch model.BrokerEpoch, list []string) Op {
 	op := AlterISR{Broker: id, BrokerEpoch: epoch}
 	for _, w := range list {
@@ -462,10 +462,15 @@ func (s *story) alterISR(t *testing.T, id model.NodeID, epoch model.BrokerEpoch,
 			c.LeaderEpoch, c.PartitionEpoch = p.LeaderEpoch, p.PartitionEpoch
 		}
 		for m := range strings.SplitSeq(members, ",") {
+			m, lost := strings.CutSuffix(m, "!")
 			node, life, stale := strings.Cut(m, "@")
 			n, err := strconv.Atoi(node)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if lost {
+				c.Lost = append(c.Lost, model.NodeID(n))
+				continue
 			}
 			member := model.Member{Node: model.NodeID(n)}
 			if b, ok := s.img.Broker(member.Node); ok {

@@ -22,6 +22,11 @@ type ISRChange struct {
 	LeaderEpoch    LeaderEpoch
 	PartitionEpoch PartitionEpoch
 	ISR            []Member
+	// Lost are replicas whose logs lack what they have acknowledged in this life of their
+	// brokers, or cannot be read: they leave the ISR, and are not among those that have all
+	// that was committed. Where the leader itself is one, another replica leads, or, where
+	// nobody else is known to have more, the same one under another leader epoch.
+	Lost []NodeID
 }
 
 // ISRResult answers an ISRChange. Err nil: committed, and the rest is what the partition is
