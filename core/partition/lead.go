@@ -57,6 +57,13 @@ func (m *Machine) Followers(buf []FollowerState) []FollowerState {
 	return buf
 }
 
+// Counts reports whether the high watermark of a leader rests on another replica: it is in
+// sync, or may be by now.
+func (m *Machine) Counts(node model.NodeID) bool {
+	f := m.follower(node)
+	return f != nil && (f.inISR || f.maybe)
+}
+
 func (m *Machine) follower(node model.NodeID) *follower {
 	for i := range m.followers {
 		if m.followers[i].node == node {

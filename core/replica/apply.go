@@ -75,6 +75,7 @@ func (m *Manager) Apply(img *image.Image) {
 		in.replica.shard.loop.Complete(in)
 	}
 	m.wantLeaders()
+	m.applyThrottles(img)
 	if first {
 		m.survey()
 		return
@@ -163,7 +164,7 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 			r = m.newReplica(id, t.Name, p, at)
 			now[id] = r
 		}
-		inputs = append(inputs, Input{kind: inputAssign, replica: r, rare: &rare{assign: m.assignment(t, p, settings)}})
+		inputs = append(inputs, Input{kind: inputAssign, replica: r, rare: &rare{assign: m.assignment(t, id.Index, settings)}})
 		if p.Leader == m.cfg.NodeID {
 			m.follows(r, model.NoNode)
 		} else {
@@ -183,7 +184,8 @@ func (s *topicSeen) hasPartition(t *image.Topic, i int) bool {
 // sessionBits are what a life of the broker has for its sessions.
 const sessionBits = 32
 
-func (m *Manager) assignment(t *image.Topic, p *image.Partition, settings TopicSettings) *assignment {
+func (m *Manager) assignment(t *image.Topic, index int32, settings TopicSettings) *assignment {
+	p := &t.Partitions[index]
 	a := &assignment{leads: p.Leader == m.cfg.NodeID, settings: settings}
 	a.session = partition.Session(max(0, m.epoch.Load())) << sessionBits
 	target := int(t.ReplicationFactorTarget)
@@ -192,6 +194,7 @@ func (m *Manager) assignment(t *image.Topic, p *image.Partition, settings TopicS
 			Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, BrokerEpoch: model.BrokerEpoch(m.epoch.Load()),
 			ISR: p.ISR, Replicas: p.Replicas, Target: target,
 		}
+		a.throttled = throttledOf(index, m.cfg.NodeID, p.Replicas, &settings)
 	} else {
 		a.follow = partition.Follow{
 			Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Leader: p.Leader, ISR: p.ISR, Replicas: p.Replicas, Target: target,

@@ -102,6 +102,10 @@ type Directory struct {
 type TopicSettings struct {
 	partition.Settings
 	Log storage.LogOptions
+	// LeaderThrottled and FollowerThrottled are the replicas that throttles count for, by
+	// the broker that leads and by the one that follows. (KIP-73)
+	LeaderThrottled   topicconfig.Replicas
+	FollowerThrottled topicconfig.Replicas
 }
 
 // Events counts what happens. Its methods are called from hot paths and must
@@ -195,6 +199,8 @@ func SettingsOf(node model.NodeID, b Broker) func(*image.Image, string) (TopicSe
 				SegmentAge:         c.SegmentAge,
 				IndexIntervalBytes: c.IndexIntervalBytes,
 			},
+			LeaderThrottled:   topicconfig.ParseReplicas(c.LeaderThrottled),
+			FollowerThrottled: topicconfig.ParseReplicas(c.FollowerThrottled),
 		}, nil
 	}
 }

@@ -26,6 +26,9 @@
 // memory or else as they are read from the store, until the follower's credit is used up.
 // Nobody is woken for one record, and nothing is copied for the network.
 //
+// Followers on which no high watermark rests have their turn one after the other (behind.go), as
+// far as throttles (throttle.go) let them pass, and with little of theirs under way at a time.
+//
 // A follower lends its leaders Config.CopyBytes, each the same part. A message with batches
 // counts until the store has let go of all of them. No broker sends more than is lent, but for
 // one message that is larger, when nothing else of its stream is under way.
@@ -62,6 +65,9 @@
 //   - Credit is never exceeded, and a peer that exceeds it, or says what cannot be read,
 //     loses its stream and nothing else (TestASlowFollowerIsLeftOutAndComesBack,
 //     TestWhatEndsAStream, FuzzMessages).
+//   - Who is in sync, or may be, waits for no throttle (TestThrottledInSync), and who catches
+//     up comes to the end (TestThrottlesLoseNothing), at no more than the rate
+//     (TestThrottleRate, TestCatchUpIsThrottled).
 //   - A batch that is damaged on its way is its partition's trouble alone
 //     (TestADamagedBatchIsNotCopied).
 //

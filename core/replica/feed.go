@@ -65,6 +65,12 @@ type subscriber struct {
 	tidings bool // it is in feed.tidings
 	held    bool // it is in feed.held
 	reading bool // a read is under way
+	// Of one that catches up: it is in feed.behind; or it has its turn, and may be sent a
+	// slice; under which throttles, and how much of what it was sent is under way.
+	waits     bool
+	turn      bool
+	by        throttled
+	behindOut int
 	// read is what was read and is not sent, nextRead where that ends, and buffer what of
 	// Buffers it is in, if it is.
 	read     []byte
@@ -90,6 +96,9 @@ type feed struct {
 	first       int
 	tidings     []*subscriber // those that may have no more to hear than offsets
 	held        []*subscriber // those that wait for others' reads
+	behind      []*subscriber // those that wait for their turn, in its order
+	behindBytes int           // under way to those that catch up, and set aside for their turns
+	until       time.Time     // before it throttles let nobody of behind pass
 	reads       int           // under way, or not sent yet
 }
 
@@ -149,6 +158,7 @@ func (s *Shard) unsubscribe(sub *subscriber) {
 	r.subscribers = slices.DeleteFunc(r.subscribers, func(o *subscriber) bool { return o == sub })
 	sub.accepted = false
 	s.dropRead(sub)
+	s.forgetTurn(sub)
 	s.resume(f)
 	s.busyFeed(f) // it may have waited for credit
 }
@@ -221,7 +231,7 @@ func (s *Shard) offer(sub *subscriber, v *view) {
 	f := sub.feed
 	switch {
 	case sub.next < v.LEO || sub.next < v.LogStart:
-		if sub.reading || sub.held || s.room(sub) == 0 {
+		if sub.reading || sub.held || s.room(sub) == 0 || s.awaitsTurn(sub) {
 			return
 		}
 		sub.ready = true
@@ -273,10 +283,11 @@ func (s *Shard) sendAnswers(f *feed) {
 // sendBatches goes round those that are ready, as far as the credit goes.
 func (s *Shard) sendBatches(f *feed) {
 	waits := false
-	for len(f.ready) > 0 && !f.link.down.Load() {
+	s.giveTurns(f)
+	for (len(f.ready) > 0 || s.giveTurns(f)) && !f.link.down.Load() {
 		least := s.prepare(f.ready[f.first])
 		if least == 0 {
-			f.shift()
+			s.passOver(f)
 			continue
 		}
 		least += streamwire.DataBytes + streamwire.HeadBytes
@@ -357,6 +368,7 @@ func (s *Shard) acknowledged(now time.Time, a *acking) {
 	}
 	for sub.piecesOut > 0 && sub.pieces[sub.first].next <= a.in.LEO {
 		sub.bytesOut -= sub.pieces[sub.first].bytes
+		s.arrived(sub, sub.pieces[sub.first].bytes)
 		sub.first = (sub.first + 1) % piecesMax
 		sub.piecesOut--
 	}
@@ -372,7 +384,7 @@ func (s *Shard) fill(out *outgoing, f *feed, n int) int {
 		sub := f.ready[f.first]
 		least := s.prepare(sub)
 		if least == 0 {
-			f.shift()
+			s.passOver(f)
 			continue
 		}
 		left := n - (len(head) - start) - batches - streamwire.HeadBytes
@@ -391,6 +403,9 @@ func (s *Shard) fill(out *outgoing, f *feed, n int) int {
 		sub.pieces[(sub.first+sub.piecesOut)%piecesMax] = piece{sub.next, bytes}
 		sub.piecesOut++
 		sub.bytesOut += bytes
+		if sub.turn {
+			s.endTurn(sub, bytes)
+		}
 		h.Bytes = int32(bytes)
 		head = streamwire.AppendHead(head, &h)
 		batches += bytes

@@ -54,13 +54,15 @@ const (
 	inputFeed                       // there may be credit again on link
 	inputRead                       // read, for a follower of replica
 	inputAltered                    // altered, by the controller or not
+	inputThrottles                  // the rates of throttles have changed
 )
 
 // assignment is what metadata says of a replica.
 type assignment struct {
-	leads    bool
-	session  partition.Session // below those of this life of the broker
-	lead     partition.Lead    // where it leads
-	follow   partition.Follow  // where it does not
-	settings TopicSettings
+	leads     bool
+	session   partition.Session // below those of this life of the broker
+	lead      partition.Lead    // where it leads
+	follow    partition.Follow  // where it does not
+	settings  TopicSettings
+	throttled throttledReplicas
 }

@@ -44,6 +44,7 @@ type Manager struct {
 	wanted    map[model.NodeID]bool // the nodes of following, as Streams was told
 	epoch     atomic.Int64          // of this broker's registration
 	window    atomic.Int64          // what each leader may have under way
+	throttles *throttles
 
 	image atomic.Pointer[image.Image]
 	// replicas is replaced as a whole by Apply.
@@ -103,10 +104,11 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		quarantined: make(map[quarantineKey]Quarantined),
 		left:        make(map[*Directory]unclosed),
 		links:       make(map[StreamID]*link),
-		following:   make(map[model.NodeID]int),
 		traffic:     make(map[model.NodeID]*traffic),
+		following:   make(map[model.NodeID]int),
 		wanted:      make(map[model.NodeID]bool),
 	}
+	m.throttles = newThrottles(cfg.Shards)
 	m.lease.began = deps.Clock.Now()
 	m.epoch.Store(int64(model.NoBrokerEpoch))
 	m.window.Store(cfg.CopyBytes)
@@ -126,7 +128,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	}
 	tails := newTails(cfg.TailBytes, m.deps.Buffers)
 	for i := range cfg.Shards {
-		m.shards = append(m.shards, newShard(i, cfg, m.deps, m.exec, tails, m.waker, m))
+		m.shards = append(m.shards, newShard(i, cfg, m.deps, m.exec, tails, m.waker, m.throttles, m))
 	}
 	m.replicas.Store(&map[model.Partition]*replica{})
 	return m, nil

@@ -46,6 +46,7 @@ type replica struct {
 	upstream *upstream // of the leader that it follows
 	// subscribers follow it, where it leads.
 	subscribers []*subscriber
+	throttled   throttledReplicas // likewise
 	// successor waits until the log is deleted.
 	successor       *replica
 	successorAssign *assignment

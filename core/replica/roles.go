@@ -29,7 +29,7 @@ func (s *Shard) assigned(now time.Time, r *replica, a *assignment) {
 		s.follow(now, r, model.NoNode)
 	}
 	reopen := a.settings.Log != r.log
-	r.log = a.settings.Log
+	r.log, r.throttled = a.settings.Log, a.throttled
 	if r.machine == nil {
 		s.makeMachine(now, r, a)
 		s.step(now, r, role)

@@ -57,6 +57,9 @@ type Shard struct {
 	tellers    []*feed // likewise, when timerTidings fires
 	telling    bool    // it is set
 	retries    []*subscriber
+	throttles  *throttles // of all shards
+	heldBack   []*feed    // by throttles
+	letGoAt    time.Time  // when timerThrottle fires; zero: it is not set
 	tailRead   tailRead
 	controller Controller
 	changes    []model.ISRChange // to be asked for in this turn
@@ -84,7 +87,7 @@ type host interface {
 	doubting(more int32)
 }
 
-func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, waker *waker, h host) *Shard {
+func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, waker *waker, throttles *throttles, h host) *Shard {
 	s := &Shard{
 		index:    index,
 		cfg:      cfg,
@@ -97,6 +100,7 @@ func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, wak
 		tails:    tails,
 		waker:    waker,
 
+		throttles:  throttles,
 		leaders:    make(map[model.NodeID]*upstream),
 		controller: deps.Controller,
 	}
@@ -121,6 +125,8 @@ func (s *Shard) Step(now time.Time, burst []Input) {
 			s.tellFeeds()
 		case timerReads:
 			s.readOn()
+		case timerThrottle:
+			s.letPass()
 		default:
 			s.step(now, key.replica, &partition.Fired{Timer: key.timer})
 		}
@@ -174,14 +180,14 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		}
 	case inputDeleted:
 		s.logDeleted(now, in.replica, in.rare.err)
+	case inputLag:
+		in.rare.lag.answers <- s.lags()
 	case inputLeased: // whoever steps the shard looks
 	case inputAiling:
 		s.ailing(now, in.rare.dir)
 	case inputRestarted:
 		s.restarted(in.rare.dir)
 	case inputStop:
-	case inputLag:
-		in.rare.lag.answers <- s.lags()
 		s.stop(now)
 	default:
 		s.replicate(now, in)
@@ -203,6 +209,8 @@ func (s *Shard) replicate(now time.Time, in *Input) {
 		}
 	case inputRead:
 		s.wasRead(in.rare.read)
+	case inputThrottles:
+		s.letPass()
 	case inputAltered:
 		for i := range in.rare.altered {
 			s.step(now, in.rare.altered[i].replica, &in.rare.altered[i].in)
