@@ -17,6 +17,7 @@ import (
 	"github.com/brokerd/brokerd/core/coordinator"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/membership"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/peer"
@@ -236,8 +237,8 @@ func (b *Broker) start(ctx context.Context) error {
 		if others, err = b.connect(ctx, node, peers); err != nil {
 			return err
 		}
-	}
 		b.progress(func(a *assembly) { a.links = others.links })
+	}
 	manager, err := b.newManager(stores, incarnation, purged.told, node, others)
 	if err != nil {
 		return err
@@ -250,10 +251,10 @@ func (b *Broker) start(ctx context.Context) error {
 	}
 	node.OnImage(manager.Apply)
 	node.OnImage(groups.Apply) // after the replicas, which it reads and writes through
-	var member atomic.Pointer[membership]
+	var member atomic.Pointer[membership.Member]
 	node.OnImage(func(img *image.Image) {
 		if m := member.Load(); m != nil {
-			m.apply(img) // last: when the controller hears of an image, all that is here has it
+			m.Apply(img) // last: when the controller hears of an image, all that is here has it
 		}
 	})
 	b.parts.start(ctx, "replicas", replicasStop, manager.Run)
@@ -286,9 +287,9 @@ func (b *Broker) start(ctx context.Context) error {
 	// Before all: what others can lead is theirs before anything here ends.
 	b.parts.start(ctx, "leadership", leaveStop, func(ctx context.Context) error {
 		<-ctx.Done()
-		if !alone(node.Image(), node.Identity().NodeID) {
-			joined.leave(decided)
-		}
+		ctx, cancel := context.WithTimeout(decided, leaveTimeout)
+		defer cancel()
+		joined.Leave(ctx)
 		return nil
 	})
 	b.progress(func(a *assembly) { a.waiting, a.listeners = "", listeners })
@@ -383,7 +384,7 @@ func (b *Broker) quorumConfig() quorum.Config {
 
 // join makes the broker known to the cluster with what it advertises, and returns when it
 // may serve. member is told of who is to hear of images, before that.
-func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus, member func(*membership)) (*membership, error) {
+func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]byte, stores []store, listeners []admin.ListenerStatus, member func(*membership.Member)) (*membership.Member, error) {
 	r, err := b.registration(node.Identity(), incarnation, stores, listeners)
 	if err != nil {
 		return nil, err
@@ -393,9 +394,9 @@ func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]by
 		return nil, err
 	}
 	member(m)
-	m.apply(node.Image())
+	m.Apply(node.Image())
 	// Stopped after the listeners, so that the broker is not fenced while they finish.
-	b.parts.start(ctx, "membership", membershipStop, m.run)
+	b.parts.start(ctx, "membership", membershipStop, m.Run)
 	if !b.cfg.Transport.Used() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, registerTimeout)
@@ -403,7 +404,7 @@ func (b *Broker) join(ctx context.Context, node *quorum.Node, incarnation [16]by
 	}
 	ctx, release := b.parts.whole(ctx)
 	defer release()
-	if err := m.wait(ctx); err != nil {
+	if err := m.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("register with the cluster: %w", err)
 	}
 	if len(r.MayHaveLost) > 0 {

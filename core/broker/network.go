@@ -10,6 +10,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/membership"
 	"github.com/brokerd/brokerd/core/memory"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/peer"
@@ -258,7 +259,7 @@ type deaths struct{ node controllerNode }
 
 // controllerNode is a node of the quorum that may be the active controller.
 type controllerNode interface {
-	commander
+	membership.Commander
 	Leading() bool
 	Image() *image.Image
 }

@@ -10,7 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/coordinator"
+	"github.com/brokerd/brokerd/core/image"
+	"github.com/brokerd/brokerd/core/lifecycle"
+	"github.com/brokerd/brokerd/core/loop"
+	"github.com/brokerd/brokerd/core/membership"
 	"github.com/brokerd/brokerd/core/replica"
 	"github.com/brokerd/brokerd/core/server"
 )
@@ -104,13 +109,28 @@ func TestAPartFailsDuringTheStart(t *testing.T) {
 			time.Sleep(time.Minute)
 			return boom
 		})
-		m, _, ended, stop := joining(t, &fakeController{dumb: true})
+		cfg := membership.Config{Lifecycle: lifecycle.Defaults()}
+		cfg.Lifecycle.Incarnation = [16]byte{1}
+		m, err := membership.New(cfg, membership.Deps{
+			Commands: nobody{}, Clock: loop.System{}, Logger: slog.New(slog.DiscardHandler), Image: func() *image.Image { return &image.Image{} },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		run, end := context.WithCancel(t.Context())
+		go func() { ended <- m.Run(run) }()
 		ctx, release := s.whole(t.Context())
 		defer release()
-		if err := m.wait(ctx); !errors.Is(err, boom) || !strings.Contains(err.Error(), "quorum: ") {
+		if err := m.Wait(ctx); !errors.Is(err, boom) || !strings.Contains(err.Error(), "quorum: ") {
 			t.Errorf("waited, and got %v", err)
 		}
-		stop()
+		end()
 		<-ended
 	})
 }
+
+// nobody is a controller that never answers.
+type nobody struct{}
+
+func (nobody) Start(controller.Op, <-chan struct{}, func(controller.Answer)) {}

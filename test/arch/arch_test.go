@@ -50,6 +50,7 @@ var may = map[string][]string{
 	"core/coordinator":        {"core/loop", "core/group", "core/model", "core/image", "core/image/topicconfig", "core/batch", "sdk/recordbatch"},
 	"core/controller/command": {"core/controller", "core/model"},
 	"core/quorum":             {"core/loop", "core/controller", "core/controller/command", "core/model", "core/image", "core/image/topicconfig", "sdk/transport"},
+	"core/membership":         {"core/loop", "core/controller", "core/lifecycle", "core/model", "core/image"},
 	"core/peer":               {"core/loop", "core/memory", "core/model", "sdk/transport"},
 	"core/pluginhost":         {"sdk/plugin", "sdk/plugin/plugintest", "sdk/storage", "sdk/storage/storagetest", "sdk/transport", "sdk/transport/streams", "sdk/transport/transporttest"},
 	"core/telemetry":          {},

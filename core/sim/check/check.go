@@ -160,6 +160,9 @@ func (c *Checker) Leads(l Leader) {
 		c.violate("partition %s: the high watermark went back from %d to %d in leader epoch %d",
 			l.Partition, t.high, l.HighWatermark, l.Epoch)
 	}
+	if t.begun && l.HighWatermark <= t.high {
+		return // nothing is new that could be held against other epochs
+	}
 	t.high = max(t.high, l.HighWatermark)
 	if !t.begun {
 		t.begun, t.end = true, l.LEO

@@ -45,6 +45,7 @@ type cluster struct {
 	drawn     uint64       // directory IDs
 	events    int          // that have happened
 	before    int          // likewise, this round
+	pumpAll   bool         // nodes, whether they were touched or not
 }
 
 // patience is how long after the last fault everything must serve.
@@ -58,18 +59,18 @@ const eventsMax = 1_000_000
 // report. Raft draws from the one source of randomness of the process, which is the seed's
 // until Run returns: a process runs one seed at a time.
 func Run(seed uint64, opts Options) (Report, error) {
-	defer seedRaft(seed)()
-	report := &Report{Seed: seed}
-	w := world.New(seed, opts.Log)
-	c := &cluster{w: w, opts: opts, report: report, faulty: true, byPlace: make(map[memnet.Node]*node), highest: make(map[model.Partition]int64)}
-	c.check = check.New(func(v string) { w.Note("VIOLATION: %s", v) })
-	c.net = memnet.New(memnet.Options{Seed: w.Rand.Uint64()})
-	c.network = &network{c: c}
+	return newCluster(seed, opts).run()
+}
+
+// run runs the seed to its end.
+func (c *cluster) run() (Report, error) {
+	defer seedRaft(c.report.Seed)()
+	c.faulty = true
 	if err := c.begin(); err != nil {
-		return *report, err
+		return *c.report, err
 	}
-	for begun := w.Now(); !c.last && len(c.check.Violations()) == 0; {
-		c.trouble(begun.Add(opts.Faulty))
+	for begun := c.w.Now(); !c.last && len(c.check.Violations()) == 0; {
+		c.trouble(begun.Add(c.opts.Faulty))
 		c.heal()
 		c.serve()
 	}
@@ -77,7 +78,18 @@ func Run(seed uint64, opts Options) (Report, error) {
 		c.finish()
 	}
 	c.fill()
-	return *report, nil
+	return *c.report, nil
+}
+
+// newCluster makes a cluster that has no node yet.
+func newCluster(seed uint64, opts Options) *cluster {
+	w := world.New(seed, opts.Log)
+	c := &cluster{
+		w: w, opts: opts, report: &Report{Seed: seed}, byPlace: make(map[memnet.Node]*node), highest: make(map[model.Partition]int64),
+		check: check.New(func(v string) { w.Note("VIOLATION: %s", v) }), net: memnet.New(memnet.Options{Seed: w.Rand.Uint64()}),
+	}
+	c.network = &network{c: c}
+	return c
 }
 
 // trouble is one round of faults. The last one comes to the end.
@@ -98,6 +110,19 @@ func (c *cluster) trouble(end time.Time) {
 }
 
 func (c *cluster) begin() error {
+	if err := c.startAll(); err != nil {
+		return err
+	}
+	if err := c.form(); err != nil {
+		return err
+	}
+	c.clients()
+	c.watch()
+	return nil
+}
+
+// startAll adds the first nodes, and starts them.
+func (c *cluster) startAll() error {
 	for range c.opts.Nodes {
 		if _, err := c.addNode(); err != nil {
 			return fmt.Errorf("add a node: %w", err)
@@ -108,11 +133,6 @@ func (c *cluster) begin() error {
 			return fmt.Errorf("start node %d: %w", n.id, err)
 		}
 	}
-	if err := c.form(); err != nil {
-		return err
-	}
-	c.clients()
-	c.watch()
 	return nil
 }
 
@@ -168,7 +188,8 @@ func (r randomReader) Read(b []byte) (int, error) { return copy(b, r.c.random(le
 func (c *cluster) runUntil(stop func() bool) {
 	for !stop() {
 		for _, n := range c.nodes {
-			if n.up() && !n.paused {
+			if (n.touched || c.pumpAll) && n.up() && !n.paused {
+				n.touched = false
 				n.loops.Pump()
 			}
 		}
@@ -240,7 +261,7 @@ func (c *cluster) unserved() string {
 		if !n.up() {
 			return fmt.Sprintf("node %d is down", n.id)
 		}
-		if n.member.machine.Fenced() {
+		if n.member.Fenced() {
 			return fmt.Sprintf("node %d is fenced", n.id)
 		}
 		ids = append(ids, n.id)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
-	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
@@ -168,7 +167,7 @@ func TestFR25OneThatShutsDownIsNotInSync(t *testing.T) {
 	leader, follower := s.replicas[0], s.replicas[1]
 	s.taken(s.produce(leader, model.AcksAll, valueX))
 	s.wrong(s.other, s.controls, memnet.Faults{Hold: true})
-	follower.member.put(&lifecycle.Leave{})
+	follower.life.do(func() { follower.member.StartLeave() })
 	s.until("an ISR of one", func() bool { return len(s.now().ISR) == 1 })
 	s.taken(s.produce(leader, model.AcksAll, valueY))
 	s.until("a copy", func() bool { return s.end(follower) == 2 })

@@ -33,6 +33,7 @@ func (l *life) do(do func()) {
 	case l.n.paused:
 		l.n.parked = append(l.n.parked, do)
 	default:
+		l.n.touched = true
 		do()
 	}
 }

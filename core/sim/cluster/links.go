@@ -64,7 +64,10 @@ func (x *links) Turn(now time.Time) {
 	}
 }
 
-func (x *links) put(in peer.Input) { x.inbox = append(x.inbox, in) }
+func (x *links) put(in peer.Input) {
+	x.n.touched = true
+	x.inbox = append(x.inbox, in)
+}
 
 func (x *links) step(now time.Time, in peer.Input) {
 	if p, ok := in.(*peer.Post); ok {

@@ -3,24 +3,21 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/lifecycle"
+	"github.com/brokerd/brokerd/core/membership"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/sim/world"
 )
 
-// member hosts a broker's lifecycle.Machine. It is a loop that the world turns.
+// member is the loop of a node's part in the cluster.
 type member struct {
-	n       *node
-	machine *lifecycle.Machine
-	inbox   []lifecycle.Input
-	out     lifecycle.Effects
-	heard   time.Time           // when the heartbeat was sent that the lease is by
-	offline []model.DirectoryID // as the machine was told last
+	*membership.Member
+	n    *node
+	over bool // it was told
 	// altering, if there is one, is told of what the broker, as a leader, wants to be in sync,
 	// and hands on the answers.
 	altering func(changes []model.ISRChange, done func([]model.ISRResult, error)) func([]model.ISRResult, error)
@@ -29,110 +26,64 @@ type member struct {
 var _ world.Loop = (*member)(nil)
 
 func (n *node) startMember() error {
-	cfg := lifecycle.Defaults()
-	cfg.Incarnation = n.incarnation
-	m, err := lifecycle.New(cfg)
+	cfg := membership.Config{Lifecycle: lifecycle.Defaults(), Registration: n.registration(), Lease: controller.DefaultConfig().BrokerLease}
+	cfg.Lifecycle.Incarnation = n.incarnation
+	m, err := membership.New(cfg, membership.Deps{
+		Commands: n, Clock: n, Logger: n.logger(),
+		Image: n.image, Ends: n.manager.LogEnds, Offline: n.manager.Offline, Leased: n.manager.Leased,
+	})
 	if err != nil {
 		return err
 	}
-	n.member = &member{n: n, machine: m}
+	n.member = &member{Member: m, n: n}
 	n.loops.Add(n.member)
 	return nil
 }
 
-// Pending implements world.Loop.
-func (m *member) Pending() int { return len(m.inbox) }
-
-// Deadline implements world.Loop.
-func (m *member) Deadline() (time.Time, bool) { return m.machine.Deadline() }
-
-// Turn implements world.Loop.
-func (m *member) Turn(now time.Time) {
-	for len(m.inbox) > 0 {
-		in := m.inbox[0]
-		m.inbox = m.inbox[1:]
-		m.step(now, in)
-	}
-	if heard := m.machine.LastHeard(); heard.After(m.heard) {
-		m.heard = heard
-		m.n.manager.Leased(heard.Add(controller.DefaultConfig().BrokerLease))
-	}
-	if dead := m.n.manager.Offline(); !slices.Equal(dead, m.offline) {
-		m.offline = dead
-		m.n.c.w.Note("node %d: %d directories do not serve", m.n.id, len(dead))
-		m.step(now, &lifecycle.Offline{Directories: dead})
-	}
-	if at, ok := m.machine.Deadline(); ok && !now.Before(at) {
-		m.step(now, &lifecycle.Due{})
-	}
-}
-
-func (m *member) put(in lifecycle.Input) { m.inbox = append(m.inbox, in) }
-
-func (m *member) step(now time.Time, in lifecycle.Input) {
-	m.machine.Step(now, in, &m.out)
-	out := m.out
-	m.out = lifecycle.Effects{}
-	if r := out.Register; r != nil {
-		m.register(r)
-	}
-	for i := range out.Heartbeats {
-		m.beat(&out.Heartbeats[i])
-	}
-	switch {
-	case out.Ended == nil:
-	case out.Ended.Err == nil:
-		m.n.left()
-	default:
-		m.n.c.check.Violate("node %d ends: %v", m.n.id, out.Ended.Err)
-	}
-}
-
-func (m *member) register(r *lifecycle.Register) {
-	n := m.n
-	reg := controller.Registration{
-		ClusterID: clusterID, NodeID: n.id, Incarnation: r.Incarnation, Directories: []model.DirectoryID{n.directory},
+// registration is how this life of the node makes itself known.
+func (n *node) registration() controller.Registration {
+	r := controller.Registration{
+		ClusterID: clusterID, NodeID: n.id, Incarnation: n.incarnation, Directories: []model.DirectoryID{n.directory},
 		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel,
 	}
 	if n.mayHaveLost {
-		reg.MayHaveLost = reg.Directories
+		r.MayHaveLost = r.Directories
 	}
-	n.command(controller.RegisterBroker{Registration: reg}, func(a controller.Answer) {
-		m.put(&lifecycle.Registered{Call: r.Call, Epoch: a.Epoch, Err: a.Err})
-	})
+	return r
 }
 
-func (m *member) beat(b *lifecycle.Heartbeat) {
-	call := b.Call
-	m.n.command(controller.Heartbeat{
-		Broker: m.n.id, Epoch: b.Epoch, Offset: b.Offset, WantShutdown: b.Leave, Offline: b.Offline,
-	}, func(a controller.Answer) {
-		m.put(&lifecycle.Beaten{Call: call, MayEnd: a.Heartbeat.MayShutDown, Fenced: a.Heartbeat.Fenced, Offset: a.Heartbeat.Offset, Err: a.Err})
-	})
-	m.report(b.Epoch)
-}
-
-// report says how long logs are, where the controller waits for that.
-func (m *member) report(epoch model.BrokerEpoch) {
-	n := m.n
+// image is the metadata as the node knows it.
+func (n *node) image() *image.Image {
 	if n.img == nil {
+		return &image.Image{}
+	}
+	return n.img
+}
+
+// Pending implements world.Loop.
+func (m *member) Pending() int { return m.Loop().Pending() }
+
+// Turn implements world.Loop.
+func (m *member) Turn(now time.Time) {
+	m.Loop().Turn(now)
+	ended, err := m.Ended()
+	switch {
+	case !ended || m.over:
 		return
+	case err == nil:
+		m.n.left()
+	default:
+		m.n.c.check.Violate("node %d ends: %v", m.n.id, err)
 	}
-	if logs := n.manager.LogEnds(lifecycle.Reports(n.img, n.id)); len(logs) > 0 {
-		n.command(controller.ReportLogs{Broker: n.id, Epoch: epoch, Logs: logs}, func(controller.Answer) {})
-	}
+	m.over = true
 }
 
 // see tells of a new image.
 func (m *member) see(img *image.Image) {
-	in := &lifecycle.Seen{Offset: img.Offset}
-	if b, ok := img.Broker(m.n.id); ok {
-		in.Registered, in.Incarnation, in.Epoch, in.Fenced = true, b.Incarnation, b.Epoch, b.Fenced
-		if b.Incarnation == m.n.incarnation {
-			m.n.mayHaveLost, m.n.wiped = false, false // it was told
-		}
+	if b, ok := img.Broker(m.n.id); ok && b.Incarnation == m.n.incarnation {
+		m.n.mayHaveLost, m.n.wiped = false, false // it was told
 	}
-	m.put(in)
+	m.Apply(img)
 }
 
 // alterer asks for changes of ISRs. It implements replica.Controller.
@@ -141,7 +92,7 @@ type alterer struct{ n *node }
 // AlterISR implements replica.Controller.
 func (a alterer) AlterISR(changes []model.ISRChange, done func([]model.ISRResult, error)) {
 	n := a.n
-	epoch, ok := n.member.machine.Epoch()
+	epoch, ok := n.member.Epoch()
 	if !ok {
 		done(nil, model.ErrNotController)
 		return

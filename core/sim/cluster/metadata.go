@@ -131,13 +131,17 @@ func (m *metadata) Turn(now time.Time) {
 }
 
 // command has the active controller decide something, asked at this node.
-func (n *node) command(op controller.Op, done func(controller.Answer)) {
+func (n *node) command(op controller.Op, done func(controller.Answer)) { n.Start(op, nil, done) }
+
+// Start implements membership.Commander.
+func (n *node) Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer)) {
 	if n.quorum == nil {
 		done(controller.Answer{Err: model.ErrNotController})
 		return
 	}
+	n.touched = true
 	l, answered := n.life, false
-	n.quorum.Start(op, nil, func(a controller.Answer) {
+	n.quorum.Start(op, gone, func(a controller.Answer) {
 		if l.over {
 			return
 		}

@@ -33,6 +33,7 @@ func (x *network) deliver() {
 			return
 		}
 		if n := x.c.byPlace[ev.Node]; n.up() {
+			n.touched = true
 			n.links.event(ev)
 		}
 	}

@@ -39,6 +39,9 @@ type node struct {
 	retired bool  // it does not start again
 	life    *life // of the last start
 	paused  bool
+	// touched: something has reached the process that its loops may have to do with, since they
+	// were looked at. A test compares it with looking at all, always.
+	touched bool
 	parked  []func() // what is due and waits for the end of the pause
 
 	// Of the life that is up.
@@ -60,7 +63,7 @@ func (c *cluster) addNode() (*node, error) {
 	n := &node{c: c, id: id, endpoint: fmt.Sprintf("node%d:9090", id), disk: &memstore.Disk{}, directory: c.newDirectory()}
 	n.quorumDisk = &quorumDisk{n: n}
 	n.clock.drift = c.w.Between(-driftMax, driftMax)
-	n.faults = &world.Faults{W: c.w, On: true, OneIn: c.opts.FaultOneIn, Call: c.opts.StoreCall}
+	n.faults = &world.Faults{W: c.w, On: c.faulty, OneIn: c.opts.FaultOneIn, Call: c.opts.StoreCall}
 	place, err := c.net.AddNode(n.endpoint)
 	if err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func (n *node) up() bool { return n.life != nil && !n.life.over }
 // start begins a life.
 func (n *node) start() error {
 	n.starts++
-	n.life = &life{n: n}
+	n.life, n.touched = &life{n: n}, true
 	n.store = &store{n: n}
 	n.store.start()
 	n.calls = world.NewExecutor(n.life, n.faults)

@@ -40,7 +40,7 @@ func (c *cluster) overtaken(n *node, changes []model.ISRChange) {
 		c.wrong(n, o, memnet.Faults{Delay: memnet.Range{Min: late, Max: late}})
 	}
 	c.w.After(c.w.Between(0, late/2), func() {
-		if epoch, ok := fenced.member.machine.Epoch(); ok && c.faulty && active.up() && !active.paused {
+		if epoch, ok := fenced.member.Epoch(); ok && c.faulty && active.up() && !active.paused {
 			active.command(controller.FenceBroker{ID: fenced.id, Epoch: epoch}, func(controller.Answer) {})
 		}
 	})

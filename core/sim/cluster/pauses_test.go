@@ -77,7 +77,7 @@ func TestAQuickRestartIsAShortPause(t *testing.T) {
 		s.killed(n)
 		s.restarted(n)
 		began := s.w.Now()
-		s.until("the restarted broker", func() bool { return !n.member.machine.Fenced() })
+		s.until("the restarted broker", func() bool { return !n.member.Fenced() })
 		took, most := s.w.Now().Sub(began), controller.DefaultConfig().BrokerLease/2+lifecycle.Defaults().RetryMax+moment
 		if took > most {
 			t.Fatalf("node %d serves %s after its restart, want %s at most", n.id, took, most)

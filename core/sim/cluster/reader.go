@@ -27,6 +27,7 @@ func (c *cluster) watch() {
 
 // look tells the checker what a node says that it leads.
 func (c *cluster) look(n *node) {
+	n.touched = true
 	for _, l := range n.leads() {
 		c.check.Leads(l)
 	}
@@ -100,6 +101,7 @@ func (c *cluster) read() {
 }
 
 func (n *node) fetch(p model.Partition, from int64, maxBytes int) model.Fetched {
+	n.touched = true
 	return n.manager.Fetch(context.Background(), model.Fetch{
 		Partitions: []model.FetchPartition{{
 			Partition: p, Offset: from, LogStart: -1, MaxBytes: maxBytes, CurrentEpoch: model.NoEpoch, LastFetchedEpoch: model.NoEpoch,

@@ -25,6 +25,7 @@ func (s *store) start() {
 		Now: func() time.Time { return n.Now().Add(n.wall) },
 		Defer: func(run func()) {
 			n.c.w.After(n.faults.DiskDelay(), func() {
+				n.touched = true
 				run()
 				n.faults.Stepped()
 			})
@@ -46,7 +47,7 @@ func (s *store) start() {
 
 // die kills the process; what is under way fails, and so does every call until start.
 func (s *store) die() {
-	s.alive = false
+	s.alive, s.n.touched = false, true
 	s.n.disk.Kill()
 }
 

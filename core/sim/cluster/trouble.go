@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/brokerd/brokerd/core/controller"
-	"github.com/brokerd/brokerd/core/lifecycle"
 	"github.com/brokerd/brokerd/core/model"
 	"github.com/brokerd/brokerd/core/partition"
 	"github.com/brokerd/brokerd/sdk/storage/memstore"
@@ -156,7 +155,11 @@ func (c *cluster) leave(n *node) {
 	c.report.Leaves++
 	c.w.Note("node %d is told to end", n.id)
 	l := n.life
-	l.do(func() { n.member.put(&lifecycle.Leave{}) })
+	l.do(func() {
+		if !n.member.StartLeave() {
+			n.left()
+		}
+	})
 	c.w.After(leaveMax, func() {
 		if n.life == l && !l.over {
 			c.kill(n) // nobody waits for ever
@@ -263,7 +266,7 @@ func (c *cluster) cut(n *node) {
 // fence has a broker that is alive fenced, which it is until its next heartbeat.
 func (c *cluster) fence(n *node) {
 	asked := c.someNode()
-	epoch, ok := n.member.machine.Epoch()
+	epoch, ok := n.member.Epoch()
 	if asked == nil || !ok {
 		return
 	}

@@ -1,7 +1,6 @@
 package world
 
 import (
-	"container/heap"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -25,7 +24,7 @@ type World struct {
 // event is something that happens at a time. Events of one time happen in the
 // order in which they were scheduled.
 type event struct {
-	at  time.Time
+	at  time.Duration // since Epoch
 	seq uint64
 	do  func()
 }
@@ -54,7 +53,7 @@ func (w *World) After(d time.Duration, do func()) { w.At(w.now.Add(d), do) }
 // At schedules do for a time; one that is over counts as now.
 func (w *World) At(t time.Time, do func()) {
 	w.seq++
-	heap.Push(&w.events, event{at: t, seq: w.seq, do: do})
+	w.events.push(event{at: t.Sub(Epoch), seq: w.seq, do: do})
 }
 
 // Over reports that nothing is to come.
@@ -62,9 +61,9 @@ func (w *World) Over() bool { return len(w.events) == 0 }
 
 // Step runs the next event.
 func (w *World) Step() {
-	e := heap.Pop(&w.events).(event)
-	if e.at.After(w.now) {
-		w.now = e.at
+	e := w.events.pop()
+	if at := Epoch.Add(e.at); at.After(w.now) {
+		w.now = at
 	}
 	e.do()
 }
@@ -107,26 +106,57 @@ func (t *traceHash) add(line string) {
 	t.sum = t.sum*1099511628211 ^ h.Sum64()
 }
 
-// eventHeap is a container/heap by time, then by order of scheduling.
+// eventHeap is a heap by time, then by order of scheduling. It is that of container/heap, but
+// for the memory that an interface takes for each event.
 type eventHeap []event
 
-func (h eventHeap) Len() int { return len(h) }
-
-func (h eventHeap) Less(i, j int) bool {
-	if h[i].at.Equal(h[j].at) {
-		return h[i].seq < h[j].seq
+func (e *event) before(o *event) bool {
+	if e.at == o.at {
+		return e.seq < o.seq
 	}
-	return h[i].at.Before(h[j].at)
+	return e.at < o.at
 }
 
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) push(e event) {
+	all := append(*h, e)
+	*h = all
+	at := len(all) - 1
+	for at > 0 {
+		parent := (at - 1) / 2
+		if !e.before(&all[parent]) {
+			break
+		}
+		all[at] = all[parent]
+		at = parent
+	}
+	all[at] = e
+}
 
-func (h *eventHeap) Push(x any) { *h = append(*h, x.(event)) }
-
-func (h *eventHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = event{}
-	*h = old[:len(old)-1]
-	return e
+// pop takes the first, of which there is one.
+func (h *eventHeap) pop() event {
+	all := *h
+	first, last := all[0], all[len(all)-1]
+	all[len(all)-1] = event{}
+	all = all[:len(all)-1]
+	*h = all
+	if len(all) == 0 {
+		return first
+	}
+	at := 0
+	for {
+		child := 2*at + 1
+		if child >= len(all) {
+			break
+		}
+		if right := child + 1; right < len(all) && all[right].before(&all[child]) {
+			child = right
+		}
+		if !all[child].before(&last) {
+			break
+		}
+		all[at] = all[child]
+		at = child
+	}
+	all[at] = last
+	return first
 }

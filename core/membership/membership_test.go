@@ -1,11 +1,14 @@
-package broker
+package membership
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,16 +24,19 @@ import (
 // go when it asks.
 type fakeController struct {
 	mu     sync.Mutex
-	member *membership
+	member *Member
 	self   image.Broker
 	offset int64
 	fails  error // what it answers, if it is set
 	dumb   bool  // it never answers
 	stays  bool  // it lets nobody go
 	beats  int
+	beaten atomic.Int32 // answers of heartbeats that it was told of as good
 	image  *image.Image // that the broker has
-	logs   []model.LogEnd
-	waits  []<-chan struct{} // while it is dumb: what is told that nobody waits any longer
+	// offline is which of its directories do not serve, and said what it has told of that.
+	offline, said []model.DirectoryID
+	logs          []model.LogEnd
+	waits         []<-chan struct{} // while it is dumb: what is told that nobody waits any longer
 }
 
 func (c *fakeController) Start(op controller.Op, gone <-chan struct{}, done func(controller.Answer)) {
@@ -55,6 +61,7 @@ func (c *fakeController) Start(op controller.Op, gone <-chan struct{}, done func
 		return
 	case controller.Heartbeat:
 		c.beats++
+		c.said = op.Offline
 		if op.Epoch != c.self.Epoch {
 			done(controller.Answer{Err: model.ErrStaleBrokerEpoch})
 			return
@@ -73,36 +80,93 @@ func (c *fakeController) tell() {
 	c.member.loop.Complete(seen)
 }
 
+func (c *fakeController) imageNow() (img *image.Image) {
+	c.set(func() { img = c.image })
+	return img
+}
+
 func (c *fakeController) set(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
+// logBuffer may be written to from many goroutines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// imageOf is an image of some records.
+func imageOf(t *testing.T, records ...image.Record) *image.Image {
+	t.Helper()
+	all := append([]image.Record{&image.ClusterRecord{Cluster: image.Cluster{ID: "test", FeatureLevel: 1}}}, records...)
+	img, err := image.FromRecords(5, all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// another is a broker beside the one under test, which serves or is fenced.
+func another(fenced bool) image.Record {
+	return &image.BrokerRecord{ID: 4, Epoch: 1, Incarnation: [16]byte{4}, Directories: []model.DirectoryID{{4}}, Fenced: fenced}
+}
+
+// leaveMax is how long leaving may take here.
+const leaveMax = 3 * time.Second
+
+func leave(t *testing.T, m *Member) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), leaveMax)
+	defer cancel()
+	m.Leave(ctx)
+}
+
 // joining runs a membership until the test ends.
-func joining(t *testing.T, c *fakeController) (m *membership, log *logBuffer, ended chan error, stop func()) {
+func joining(t *testing.T, c *fakeController) (m *Member, log *logBuffer, ended chan error, stop func()) {
 	t.Helper()
 	cfg := lifecycle.Defaults()
 	cfg.Incarnation = [16]byte{1}
 	log = &logBuffer{}
-	m, err := newMembership(cfg, controller.Registration{NodeID: 3}, c, loop.System{}, slog.New(slog.NewTextHandler(log, nil)))
+	if c.image == nil {
+		c.image = imageOf(t, another(false))
+	}
+	m, err := New(Config{Lifecycle: cfg, Registration: controller.Registration{NodeID: 3}}, Deps{
+		Commands: c, Clock: loop.System{}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Image: func() *image.Image { return c.imageNow() },
+		Ends: func(ps []model.Partition) (out []model.LogEnd) {
+			for _, p := range ps {
+				out = append(out, model.LogEnd{Partition: p, LEO: 7})
+			}
+			return out
+		},
+		Offline: func() []model.DirectoryID { return c.offline }, // of which nothing changes
+		Beaten: func(_ time.Duration, ok bool) {
+			if ok {
+				c.beaten.Add(1)
+			}
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.member = m
-	if c.image == nil {
-		c.image = &image.Image{}
-	}
-	m.image = func() *image.Image { return c.image }
-	m.ends = func(ps []model.Partition) (out []model.LogEnd) {
-		for _, p := range ps {
-			out = append(out, model.LogEnd{Partition: p, LEO: 7})
-		}
-		return out
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended = make(chan error, 1)
-	go func() { ended <- m.run(ctx) }()
+	go func() { ended <- m.Run(ctx) }()
 	return m, log, ended, cancel
 }
 
@@ -110,14 +174,14 @@ func TestMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeController{}
 		m, log, ended, stop := joining(t, c)
-		if err := m.wait(t.Context()); err != nil {
+		if err := m.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait() // what is due now is done
 		c.set(func() {
-			if c.beats < 5 {
-				t.Errorf("%d heartbeats in a second", c.beats)
+			if c.beats < 5 || int(c.beaten.Load()) != c.beats {
+				t.Errorf("%d heartbeats in a second, and %d are told of", c.beats, c.beaten.Load())
 			}
 			c.self.Fenced = true
 			c.offset++
@@ -134,7 +198,7 @@ func TestMembership(t *testing.T) {
 		if n := strings.Count(log.String(), "does not answer this broker as it should"); n < 2 || n > 4 || !strings.Contains(log.String(), "answers this broker again") {
 			t.Errorf("half a minute without a controller is told %d times:\n%s", n, log)
 		}
-		m.leave(t.Context())
+		leave(t, m)
 		if !strings.Contains(log.String(), "others lead what this broker led") {
 			t.Errorf("it has left, and the log says\n%s", log)
 		}
@@ -162,13 +226,13 @@ func TestLeavingIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &fakeController{}
 				m, log, ended, stop := joining(t, c)
-				if err := m.wait(t.Context()); err != nil {
+				if err := m.Wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				c.set(func() { change(c) })
 				began := time.Now()
-				m.leave(t.Context())
-				if took := time.Since(began); took != leaveTimeout {
+				leave(t, m)
+				if took := time.Since(began); took != leaveMax {
 					t.Errorf("it left after %s", took)
 				}
 				if !strings.Contains(log.String(), "stops before the controller has let it go") {
@@ -187,7 +251,7 @@ func TestAnotherTakesItsPlace(t *testing.T) {
 		c := &fakeController{}
 		m, _, ended, stop := joining(t, c)
 		defer stop()
-		if err := m.wait(t.Context()); err != nil {
+		if err := m.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c.set(func() {
@@ -210,7 +274,7 @@ func TestOneQuestionWaits(t *testing.T) {
 				c := &fakeController{dumb: !registered}
 				m, _, ended, stop := joining(t, c)
 				if registered {
-					if err := m.wait(t.Context()); err != nil {
+					if err := m.Wait(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -243,7 +307,7 @@ func TestNoControllerAtTheStart(t *testing.T) {
 		m, _, ended, stop := joining(t, &fakeController{fails: model.ErrNotController})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := m.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, model.ErrNotController) {
+		if err := m.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, model.ErrNotController) {
 			t.Errorf("waited, and got %v", err)
 		}
 		stop()
@@ -255,19 +319,15 @@ func TestNoControllerAtTheStart(t *testing.T) {
 // broker's logs are.
 func TestLogEndsAreReported(t *testing.T) {
 	p := model.Partition{Topic: model.TopicID{7}, Index: 0}
-	img, err := image.FromRecords(5,
-		&image.ClusterRecord{Cluster: image.Cluster{ID: "test", FeatureLevel: 1}},
+	img := imageOf(t,
 		&image.TopicRecord{ID: p.Topic, Name: "orders", ReplicationFactorTarget: 1},
 		&image.PartitionRecord{Partition: p, Registration: image.Partition{
 			Leader: model.NoNode, LastKnownELR: []model.NodeID{3}, Replicas: []model.NodeID{3}, Directories: []model.DirectoryID{{1}},
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeController{image: img}
 		m, _, ended, stop := joining(t, c)
-		if err := m.wait(t.Context()); err != nil {
+		if err := m.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -276,6 +336,42 @@ func TestLogEndsAreReported(t *testing.T) {
 				t.Errorf("reported %v", c.logs)
 			}
 		})
+		stop()
+		<-ended
+	})
+}
+
+// Where no other broker serves, this one gives nothing up: it says of no directory that it does
+// not serve, and does not wait for anybody before it ends. One that serves changes that.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &fakeController{image: imageOf(t, another(true)), offline: []model.DirectoryID{{9}}, stays: true}
+		m, _, ended, stop := joining(t, c)
+		if err := m.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait() // what is due now is done
+		c.set(func() {
+			if len(c.said) > 0 {
+				t.Errorf("alone, it says of %v that they do not serve", c.said)
+			}
+		})
+		began := time.Now()
+		if leave(t, m); time.Since(began) != 0 || m.leaving.Load() {
+			t.Errorf("alone, it leaves for %s", time.Since(began))
+		}
+		c.set(func() { c.image = imageOf(t, another(false)) })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		c.set(func() {
+			if !slices.Equal(c.said, c.offline) {
+				t.Errorf("another broker serves, and it says of %v that they do not", c.said)
+			}
+		})
+		if leave(t, m); !m.leaving.Load() {
+			t.Error("another broker serves, and it does not leave")
+		}
 		stop()
 		<-ended
 	})

@@ -1,4 +1,4 @@
-package broker
+package membership
 
 import (
 	"bytes"
@@ -12,10 +12,14 @@ import (
 
 // TestWhatIsLeftBehindIsTold: a broker that goes says which partitions nobody leads then.
 func TestWhatIsLeftBehindIsTold(t *testing.T) {
-	img, _ := oneTopic(t, model.DirectoryID{9})
+	img := imageOf(t, &image.TopicRecord{ID: model.TopicID{1}, Name: "orders", ReplicationFactorTarget: 1}, &image.PartitionRecord{
+		Partition: model.Partition{Topic: model.TopicID{1}}, Registration: image.Partition{
+			Replicas: []model.NodeID{1}, Directories: []model.DirectoryID{{9}}, ISR: []model.NodeID{1}, Leader: 1,
+		},
+	})
 	for node, want := range map[model.NodeID]string{1: "partitions=[orders-0]", 2: "others lead what this broker led"} {
 		var log bytes.Buffer
-		m := &membership{node: node, log: slog.New(slog.NewTextHandler(&log, nil)), image: func() *image.Image { return img }}
+		m := &Member{node: node, log: slog.New(slog.NewTextHandler(&log, nil)), deps: Deps{Image: func() *image.Image { return img }}}
 		m.tellAbandoned()
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("broker %d says\n%s, want %q", node, &log, want)

@@ -1,4 +1,4 @@
-package broker
+package membership
 
 import (
 	"fmt"
@@ -29,8 +29,8 @@ func abandoned(img *image.Image, node model.NodeID) (count int, names []string) 
 }
 
 // tellAbandoned says what this broker, which others have let go, leaves behind.
-func (m *membership) tellAbandoned() {
-	if count, names := abandoned(m.image(), m.node); count > 0 {
+func (m *Member) tellAbandoned() {
+	if count, names := abandoned(m.deps.Image(), m.node); count > 0 {
 		m.log.Warn("nobody leads some partitions while this broker is away: no other replica of theirs is in sync",
 			"broker", int(m.node), "count", count, "partitions", names)
 		return
