@@ -2,6 +2,7 @@ package transporttest_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -241,9 +242,17 @@ var heavy = []string{
 	"send-waits", "send-waits-large", "memory", "memory-empty", "memory-idle",
 }
 
-// measuredTries is how often what is measured is tried: a busy machine may not get to what
-// is wrong in the time that it is given.
-const measuredTries = 3
+const (
+	// little is the kit's patience with a transport that is known to be broken: most of them
+	// are waited for in vain.
+	little = 2 * time.Second
+	// more is its patience where a busy machine may have come between. It is less than the
+	// time for which transports here do nothing.
+	more = 8 * time.Second
+	// tries is how often a case is tried again: a busy machine may not get to what is
+	// wrong in the time that it is given, or fail at something that is right.
+	tries = 3
+)
 
 // besideMax is how many broken transports are caught at one time: most of them are waited
 // for in vain.
@@ -261,11 +270,7 @@ func TestBrokenTransportsAreCaught(t *testing.T) {
 	var group sync.WaitGroup
 	for i, b := range all {
 		if slices.Contains(measured, b.caughtBy) {
-			for range measuredTries {
-				if reports[i] = b.check(t); !reports[i].OK() {
-					break
-				}
-			}
+			reports[i] = b.again(t, b.check(t, little))
 		}
 	}
 	for i, b := range all {
@@ -273,22 +278,43 @@ func TestBrokenTransportsAreCaught(t *testing.T) {
 			group.Go(func() {
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				reports[i] = b.check(t)
+				reports[i] = b.check(t, little)
 			})
 		}
 	}
 	group.Wait()
 	for i, b := range all {
-		t.Run(b.name, func(t *testing.T) { b.wantCaught(t, reports[i]) })
+		t.Run(b.name, func(t *testing.T) {
+			if !slices.Contains(measured, b.caughtBy) {
+				reports[i] = b.again(t, reports[i])
+			}
+			if missed := b.missed(reports[i]); missed != "" {
+				t.Fatal(missed)
+			}
+			t.Logf("%s, after %v: %s", b.caughtBy, reports[i].Results[0].Duration, reports[i].Results[0].Message)
+		})
 	}
 }
 
+// again tries a case alone, with more patience, that did not catch the transport.
+func (b broken) again(t *testing.T, report transporttest.Report) transporttest.Report {
+	for range tries {
+		missed := b.missed(report)
+		if missed == "" {
+			break
+		}
+		t.Logf("%s is tried again: %s", b.name, missed)
+		report = b.check(t, more)
+	}
+	return report
+}
+
 // check runs the case that is to catch the transport.
-func (b broken) check(t *testing.T) transporttest.Report {
+func (b broken) check(t *testing.T, patience time.Duration) transporttest.Report {
 	opt := transporttest.Options{
 		Filter:      func(name string) bool { return name == b.caughtBy },
-		Patience:    2 * time.Second,
-		CaseTimeout: 20 * time.Second,
+		Patience:    patience,
+		CaseTimeout: 10 * patience,
 	}
 	if slices.Contains(heavy, b.caughtBy) {
 		opt.Patience, opt.CaseTimeout = 0, 0
@@ -296,18 +322,20 @@ func (b broken) check(t *testing.T) transporttest.Report {
 	return transporttest.Check(t.Context(), b.target(t), opt)
 }
 
-func (b broken) wantCaught(t *testing.T, report transporttest.Report) {
+// missed says what is missing of the case's failure, for the reason that the transport is
+// broken; nothing is once it was caught.
+func (b broken) missed(report transporttest.Report) string {
 	if len(report.Results) != 1 {
-		t.Fatalf("there is no case %q", b.caughtBy)
+		return fmt.Sprintf("%d cases of the name %q were run", len(report.Results), b.caughtBy)
 	}
 	result := report.Results[0]
 	if result.Status != transporttest.Failed {
-		t.Fatalf("the case %s %v %s", b.caughtBy, result.Status, result.Message)
+		return fmt.Sprintf("the case %s %v %s", b.caughtBy, result.Status, result.Message)
 	}
 	if !strings.Contains(result.Message, b.says) {
-		t.Errorf("%s fails for another reason than %q: %s", b.caughtBy, b.says, result.Message)
+		return fmt.Sprintf("%s fails for another reason than %q: %s", b.caughtBy, b.says, result.Message)
 	}
-	t.Logf("%s, after %v: %s", b.caughtBy, result.Duration, result.Message)
+	return ""
 }
 
 // TestEveryCaseCanFail: for each case, some transport is broken.
