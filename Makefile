@@ -14,13 +14,20 @@ test: lint unit race sim cross e2e clients
 PACKAGES = $(shell go list ./... | grep -v -e /test/e2e -e /test/clients -e /test/chaos)
 
 unit:
-	go test -timeout 20m $(PACKAGES)
+	go test -vet=off -timeout 20m $(PACKAGES)
 
-# The simulators run all on one goroutine, where the detector has nothing to see. Of the kits
-# of transports, each of which takes minutes under it, it sees one security of transport-tcp
-# and one carrier of messages.
+# Packages that start no goroutine, nor do their tests (test/arch looks): the race detector
+# has nothing to see there. Nor has it in simulators.
+ONE_GOROUTINE = core/config core/controller core/controller/command core/group core/image core/image/topicconfig \
+	core/lifecycle core/replica/streamwire core/sim/check core/wire \
+	plugins/storage-file/internal/sealed plugins/storage-file/internal/segment plugins/storage-file/internal/vfs \
+	sdk/recordbatch sdk/storage sdk/storage/memstore sdk/storage/memstore/memfiles test/arch
+SIMULATORS = core/sim core/sim/cluster
+
+# Of the kits of transports, each of which takes minutes under the detector, it sees one
+# security of transport-tcp and one carrier of messages.
 race:
-	go test -race -timeout 20m -skip '^TestConformsTLS$$|^TestConformsPlaintext$$|^TestTransportKitOverMessages$$/^grpc$$' $(filter-out %/core/sim %/core/sim/cluster,$(PACKAGES))
+	go test -vet=off -race -timeout 20m -skip '^TestConformsTLS$$|^TestConformsPlaintext$$|^TestTransportKitOverMessages$$/^grpc$$' $(filter-out $(addprefix %/,$(ONE_GOROUTINE) $(SIMULATORS)),$(PACKAGES))
 
 # Fifteen thousand simulated runs, and seven thousand with groups of consumers, each with
 # crashes; and a little of long ones of clusters.
@@ -33,9 +40,10 @@ sim:
 simulate:
 	go run -buildvcs=false ./core/sim/simulate
 
+# Tests of e2e that mostly wait run three at a time, and clients that do.
 e2e:
-	go test -count=1 -timeout 20m -v ./test/e2e/
-	go test -count=1 -timeout 10m -v ./test/chaos
+	go test -vet=off -count=1 -timeout 20m -parallel 3 -v ./test/e2e/
+	go test -vet=off -count=1 -timeout 10m -v ./test/chaos
 
 # Fifty faults of each kind on three brokers under load, ten that grow from one, a hundred
 # losses of all power, ten rounds of restarts under three clients, and an hour at full load;
@@ -48,7 +56,7 @@ chaos:
 
 # Every client, every tool and Kafka Streams, each in its cases; a table at the end.
 clients:
-	go test -count=1 -timeout 30m -v ./test/clients
+	go test -vet=off -count=1 -timeout 30m -parallel 3 -v ./test/clients
 
 # The whole matrix of clients, codecs and records, 50 kills of each kind, and 200 of
 # plugins that have lent files; and all tests on the carriers that are not the default.
