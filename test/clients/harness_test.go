@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	// slotsMax is how many clients are at work at a time, whatever the machine.
-	slotsMax = 2
+	// slotsMax is how many clients are at work at a time at most, whatever the machine. Most
+	// of their time they wait, for sessions to end and for members to settle. How many may be
+	// at a time is also go test's -parallel.
+	slotsMax = 3
 	// askTimeout bounds what the harness itself asks of a broker.
 	askTimeout = 30 * time.Second
 )
@@ -155,8 +157,8 @@ func (r *run) end(result, why string) {
 	}
 }
 
-// client runs f, which runs the cases of one client or tool, beside at most one
-// other client.
+// client runs f, which runs the cases of one client or tool, beside as many others as there
+// are slots.
 func (m *matrix) client(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
