@@ -111,7 +111,7 @@ func (k *controller) elect() {
 func (k *controller) take(h *host) {
 	at := slices.Index(k.replicas, h.id)
 	// What a leader that has lost its power may have had in no other memory is not deleted.
-	if at < 0 || h.id == k.leader || len(k.replicas) < 3 || k.leader == model.NoNode || !k.c.hosts[k.leader-1].registered {
+	if at < 0 || !k.c.spares(h) || h.id == k.leader || len(k.replicas) < 3 || k.leader == model.NoNode || !k.c.hosts[k.leader-1].registered {
 		return
 	}
 	k.replicas = slices.Delete(slices.Clone(k.replicas), at, at+1)
@@ -151,6 +151,7 @@ func (k *controller) commit() {
 		k.c.trace("controller: leader %d, epoch %d, partition epoch %d, in sync %v; fenced %v", k.leader, k.epoch, k.partitionEpoch, k.isr, k.fenced)
 	}
 	for _, h := range k.c.hosts {
+		h.lacks = h.lacks && (h.fell || slices.Contains(k.isr, h.id))
 		if h.registered {
 			k.tell(h)
 		}
@@ -225,6 +226,22 @@ func (k *controller) alter(h *host, epoch model.BrokerEpoch, q *AlterISR) Altere
 			return Altered{Outcome: OutcomeIneligible, Err: errors.New("not now")}
 		}
 		isr = append(isr, member.Node)
+	}
+	for _, id := range q.Lost {
+		if !k.c.hosts[id-1].lacks {
+			k.c.fail("broker %d says that broker %d has lost something", h.id, id)
+		}
+	}
+	if slices.Contains(q.Lost, h.id) {
+		k.c.stats.resigned++
+		k.leader = model.NoNode
+		if len(isr) == 0 {
+			isr = []model.NodeID{h.id} // nobody else has more
+		}
+		k.isr = isr
+		k.elect()
+		k.commit()
+		return Altered{Outcome: OutcomeStale, Err: errors.New("another leader")}
 	}
 	if isr[0] != h.id {
 		k.c.fail("broker %d asks for an ISR without itself", h.id)
@@ -374,6 +391,8 @@ func (c *cluster) trouble() {
 		h = c.hosts[leader-1]
 	}
 	switch n := c.rng.IntN(100); {
+	case n < 5:
+		c.storeFalls(h)
 	case n < 22:
 		c.kill(h, c.chance(0.6))
 	case n < 42:
@@ -396,10 +415,9 @@ func (c *cluster) trouble() {
 	case n < 91:
 		if h.alive && !h.pausedUntil.After(c.now) && h.m.View().Status == StatusServing {
 			to, v := int64(-1), h.m.View()
-			// Also within a batch, of those that no loss of power takes: a log that has lost the
-			// batch in which it starts can take it from nobody.
-			if most := c.durable(v.HighWater); n < 88 && most > v.LogStart {
-				to = v.LogStart + 1 + c.rng.Int64N(most-v.LogStart)
+			// Also within a batch, which the loss of power may take from one whose log starts there.
+			if n < 88 && v.HighWater > v.LogStart {
+				to = v.LogStart + 1 + c.rng.Int64N(v.HighWater-v.LogStart)
 			}
 			c.deleted = max(c.deleted, to)
 			if to < 0 {
@@ -414,21 +432,11 @@ func (c *cluster) trouble() {
 	}
 }
 
-// durable is below what everybody has on disk, and below most.
-func (c *cluster) durable(most int64) int64 {
-	for _, h := range c.hosts {
-		if slices.Contains(c.ctl.replicas, h.id) {
-			most = min(most, h.durable)
-		}
-	}
-	return most
-}
-
 // kill ends a process, or with it the machine's power where that may be: not where what
 // is committed, or may be by what was acknowledged, would be left in no other memory of
 // the ISR, and on no disk.
 func (c *cluster) kill(h *host, power bool) {
-	if !h.alive {
+	if !h.alive || !c.spares(h) {
 		return
 	}
 	h.die(power && c.mayLosePower(h))
@@ -459,8 +467,39 @@ func (c *cluster) mayLosePower(h *host) bool {
 	}
 	return slices.ContainsFunc(c.ctl.isr, func(id model.NodeID) bool {
 		o := c.hosts[id-1]
-		return o != h && o.registered && !c.ctl.fenced[o.index] && !o.cutUntil.After(c.now)
+		return o != h && !o.lacks && o.registered && !c.ctl.fenced[o.index] && !o.cutUntil.After(c.now)
 	})
+}
+
+// spares says whether a broker may go: what one in sync has lost, and not yet left the ISR
+// for, another one in sync has.
+func (c *cluster) spares(h *host) bool {
+	if !slices.ContainsFunc(c.hosts, func(o *host) bool { return o.lacks }) {
+		return true
+	}
+	return slices.ContainsFunc(c.ctl.isr, func(id model.NodeID) bool {
+		o := c.hosts[id-1]
+		return o != h && !o.lacks && o.registered && !c.ctl.fenced[o.index] && !o.cutUntil.After(c.now)
+	})
+}
+
+// storeFalls has the store of a broker that lives on start again, without some of what was
+// not flushed.
+func (c *cluster) storeFalls(h *host) {
+	if !h.alive || h.absent || !c.mayLosePower(h) || !c.spares(h) {
+		return
+	}
+	before := h.leo()
+	h.losePower()
+	h.gone = true
+	if h.leo() < before {
+		c.stats.fell++
+		h.fell, h.lacks = true, true
+	}
+	if c.trace != nil {
+		c.trace("the store of broker %d falls from %d to %d; in sync %v", h.id, before, h.leo(), c.ctl.isr)
+	}
+	h.in(c.between(0, 40), func() { h.step(&Restarted{}) })
 }
 
 func (c *cluster) mend(a, b *host) {
@@ -471,7 +510,7 @@ func (c *cluster) mend(a, b *host) {
 
 // cut keeps a broker from the controller, and the other way round.
 func (c *cluster) cut(h *host, d time.Duration) {
-	if !h.alive || h.cutUntil.After(c.now) {
+	if !h.alive || h.cutUntil.After(c.now) || !c.spares(h) {
 		return
 	}
 	h.cutUntil = c.now.Add(d)

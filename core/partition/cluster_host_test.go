@@ -43,6 +43,12 @@ type host struct {
 	toldEpoch model.PartitionEpoch
 	alone     int64
 
+	// fell: its store has lost something, which the machine has not said yet. lacks: likewise, or
+	// it has not been left out of the ISR since.
+	lacks, fell bool
+	// cut: a truncation has failed, of which the outcome is open.
+	cut bool
+
 	hw      int64 // of the last view
 	checked int64 // what is below was checked
 	led     model.LeaderEpoch
@@ -100,7 +106,7 @@ func (h *host) begin(session Session) {
 	h.out = Effects{}
 	h.timers = [TimerExpiry + 1]time.Time{}
 	h.streams, h.sessions, h.payloads = nil, map[model.NodeID]subscribed{}, map[RequestID]*payload{}
-	h.told, h.toldEpoch = nil, 0
+	h.told, h.toldEpoch, h.gone, h.deleting, h.fell, h.cut = nil, 0, false, false, false, false
 	h.handle, h.epoch, h.hw, h.checked, h.led = 0, -1, 0, 0, -1
 }
 
@@ -113,7 +119,7 @@ func (h *host) remove(meta *metadata) {
 	h.step(&Resign{Epoch: 1<<31 - 1})
 	session := h.m.LastSession()
 	h.life++
-	h.disk = disk{}
+	h.disk, h.lacks = disk{}, false
 	h.begin(session)
 	h.absent = true
 	h.c.stats.removed++
@@ -210,6 +216,7 @@ func (h *host) step(in Input) {
 		v := h.m.View()
 		h.c.trace("broker %d: %T%+v -> status %d epoch %d, %d..%d..%d of %d; effects %+v", h.id, in, in, v.Status, v.Epoch, v.LogStart, v.HighWater, v.LEO, h.leo(), h.out)
 	}
+	h.noticed()
 	h.look()
 	e := &h.out
 	h.storeCalls(e)
@@ -225,11 +232,6 @@ func (h *host) step(in Input) {
 			}
 		})
 	}
-	for _, n := range e.Notices {
-		if n.Kind == NoticeLost || n.Kind == NoticeOffline {
-			h.c.fail("broker %d: %s %d..%d: %s: %v", h.id, n.Kind, n.From, n.To, n.Text, n.Err)
-		}
-	}
 	for _, id := range e.Releases {
 		p := h.payloads[id]
 		if p == nil || p.released {
@@ -244,6 +246,22 @@ func (h *host) step(in Input) {
 	h.messages(e)
 	e.Reset()
 	h.pump()
+}
+
+// noticed takes what the machine has to say of losses: there was one.
+func (h *host) noticed() {
+	for _, n := range h.out.Notices {
+		switch {
+		case n.Kind == NoticeLost && h.fell:
+			h.fell = false
+			h.hw, h.checked = min(h.hw, h.leo()), min(h.checked, h.leo())
+		case n.Kind == NoticeLost && h.cut: // perhaps to the beginning of a batch, of which it has not heard
+			h.cut = false
+		case n.Kind == NoticeOffline && h.m.whole.lacks:
+		case n.Kind == NoticeLost || n.Kind == NoticeOffline:
+			h.c.fail("broker %d: %s %d..%d: %s: %v", h.id, n.Kind, n.From, n.To, n.Text, n.Err)
+		}
+	}
 }
 
 // hears takes what an input tells of the ISR.
@@ -293,11 +311,11 @@ func (h *host) look() {
 			h.c.commit(h, &h.log[i])
 		}
 		h.checked = v.HighWater
-		if v.Status == StatusServing {
+		if v.Status == StatusServing && !h.fell {
 			h.inSyncHave(from, v.HighWater)
 		}
 	}
-	if v.Status == StatusServing && h.led != v.Epoch {
+	if v.Status == StatusServing && h.led != v.Epoch && !h.fell {
 		h.led = v.Epoch
 		h.c.stats.elections++
 		if v.Epoch == h.c.ctl.epoch { // one of before may know less, and commits nothing
@@ -319,7 +337,7 @@ func (h *host) inSyncHave(from, to int64) {
 
 // has checks that a broker in sync has what this leader has committed.
 func (h *host) has(o *host, from, to int64) {
-	if !o.registered {
+	if !o.registered || o.lacks {
 		return
 	}
 	for off := max(from, o.logStart); off < to; off++ {
@@ -338,6 +356,11 @@ func (h *host) respond(r Response) {
 	}
 	p.answered = true
 	if r.Err == nil && p.acks == model.AcksAll && len(p.batches) > 0 {
+		if b := p.batches[0]; h.fell { // its followers have it
+			b.LastOffset += r.BaseOffset - b.BaseOffset
+			b.BaseOffset = r.BaseOffset
+			h.c.commit(h, &b)
+		}
 		h.c.answered(h, p.batches[0], r.BaseOffset)
 	}
 	if p.done != nil {

@@ -19,10 +19,12 @@ type disk struct {
 	blob     *PutSnapshot
 	lost     bool // some at the end, perhaps
 
-	handle  Generation
-	epoch   model.LeaderEpoch // the highest that it was opened under in this life
-	failing Fault             // what every append gets until the log is opened
-	lane    time.Time         // when the last append that was queued is taken
+	handle   Generation
+	epoch    model.LeaderEpoch // the highest that it was opened under in this life
+	deleting bool              // the log is to be deleted before it is opened again
+	gone     bool              // its process has ended since it was opened
+	failing  Fault             // what every append gets until the log is opened
+	lane     time.Time         // when the last append that was queued is taken
 }
 
 func (d *disk) leo() int64 {
@@ -118,7 +120,21 @@ func (h *host) storeCalls(e *Effects) {
 			if fault == FaultNone {
 				h.truncate(tr.To)
 			}
+			h.cut = h.cut || fault != FaultNone
 			return &Truncated{Gen: tr.Gen, LEO: h.leo(), Fault: fault}
+		})
+	}
+	if dl := e.Delete; dl != nil {
+		gen := dl.Gen
+		if len(h.above(h.logStart)) > 0 {
+			h.c.fail("broker %d deletes its log from %d to %d", h.id, h.logStart, h.leo())
+		}
+		h.hw, h.checked = 0, 0
+		h.deleting = true
+		h.in(h.c.between(0, 20), func() {
+			h.log, h.logStart, h.end, h.durable, h.blob, h.deleting = nil, 0, 0, 0, nil, false
+			h.c.stats.anew++
+			h.later(func() { h.step(&Deleted{Gen: gen}) })
 		})
 	}
 	for _, tr := range e.Trims {
@@ -166,6 +182,10 @@ func (h *host) storeCalls(e *Effects) {
 // open fences, and tells what the log holds.
 func (h *host) open(o OpenLog) {
 	h.in(h.c.between(0, 8), func() {
+		if h.deleting {
+			h.open(o)
+			return
+		}
 		in := &Opened{Gen: o.Gen}
 		switch {
 		case o.Gen < h.handle || o.Epoch < h.epoch:
@@ -173,7 +193,7 @@ func (h *host) open(o OpenLog) {
 		case h.faulty(0.05):
 			in.Fault = FaultRetry
 		default:
-			h.handle, h.epoch, h.failing, h.lane = o.Gen, o.Epoch, FaultNone, time.Time{}
+			h.handle, h.epoch, h.gone, h.failing, h.lane = o.Gen, o.Epoch, false, FaultNone, time.Time{}
 			in.LogStart, in.LEO, in.Durable, in.Epochs, in.MayHaveLost = h.logStart, h.leo(), h.durable, h.epochs(), h.lost
 			if h.blob != nil {
 				in.SnapshotPresent, in.SnapshotOffset, in.Snapshot = true, h.blob.Offset, h.blob.Data
@@ -194,6 +214,8 @@ func (h *host) callWithin(most int, gen Generation, run func(Fault) Input) {
 		switch {
 		case gen != h.handle:
 			fault = FaultFenced
+		case h.gone:
+			fault = FaultGone
 		case h.faulty(0.02):
 			fault = []Fault{FaultUnknown, FaultRetry}[h.c.rng.IntN(2)]
 		}
@@ -215,6 +237,8 @@ func (h *host) append(gen Generation, base int64, epoch model.LeaderEpoch, machi
 		switch {
 		case gen != h.handle:
 			done.Fault = FaultFenced
+		case h.gone:
+			done.Fault = FaultGone
 		case h.failing != FaultNone:
 			done.Fault = h.failing
 		default:

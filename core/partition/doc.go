@@ -43,6 +43,16 @@
 // leader of its very epoch says is different. It keeps a leader's books meanwhile, so that
 // one that comes to lead has nothing to read but what landed unheard.
 //
+// # Logs that are not whole
+//
+// What a replica has acknowledged in this life of its broker others count on. One whose log
+// is found to end below that, since its store was started again without what it had not
+// flushed, or with an older copy, says so when it subscribes: its leader has it left out of
+// the ISR, and out of those that have everything. Told to lead before that, it asks for an ISR
+// without itself, and another one leads; so does a leader whose own log goes back, and one that
+// is offline. One in which a read has met damage counts as far as what lies below, and as leader
+// has another one lead that is in sync. Where there is none, what can be read is served.
+//
 // # Unknown outcomes
 //
 // Offsets are given when an append is submitted, and many appends may be under
@@ -64,6 +74,8 @@
 //     Replicate input is released exactly once.
 //   - The state of a producer never counts a batch that was refused; a repeat of
 //     one of its last five batches gets the first one's offset and is not appended.
+//   - A replica that lacks what it has acknowledged does not lead before it has it again, or
+//     the metadata counts on it no more.
 //   - A log that holds bytes which this replica cannot have written takes it
 //     offline; nothing is overwritten.
 //

@@ -12,7 +12,7 @@ import (
 // the last OpenLog are harmless: their answers are ignored.
 //
 // Appends and Copies go to the store in one sequence, and before a Truncate of their
-// generation. A View is published before what is sent to clients and other brokers.
+// generation. An Open goes to it after the answer to a Delete. A View is published before what is sent to clients and other brokers.
 // What Ack points to is of the value itself.
 type Effects struct {
 	Open      *OpenLog // the last asked for
@@ -20,6 +20,7 @@ type Effects struct {
 	Appends   []AppendLog
 	Copies    []CopyLog // of a follower, which has no Appends
 	Truncate  *TruncateLog
+	Delete    *DeleteLog
 	Flush     *Flush
 	Trims     []TrimLog
 	Retain    *Retain
@@ -185,9 +186,10 @@ const (
 	NoticeRefused                       // the store refused appends that were given offsets
 	NoticeFailed                        // a call in the background failed; it is repeated
 	NoticeTruncated                     // a follower drops what its leader does not have
+	NoticeResigning                     // a leader whose log is not whole has another replica lead
 )
 
-var noticeNames = [...]string{"opened", "reopening", "may-have-lost", "lost", "offline", "refused", "failed", "truncated"}
+var noticeNames = [...]string{"opened", "reopening", "may-have-lost", "lost", "offline", "refused", "failed", "truncated", "resigning"}
 
 // String is for logs and stories.
 func (k NoticeKind) String() string {

@@ -81,6 +81,7 @@ func (m *Machine) followed(in *Follow) {
 		m.endSession()
 		m.up.leader = in.Leader
 	}
+	m.relied(in.PartitionEpoch, in.ISR, in.ELR)
 	m.lead = Lead{
 		Epoch: in.Epoch, PartitionEpoch: in.PartitionEpoch, BrokerEpoch: model.NoBrokerEpoch,
 		ISR: slices.Clone(in.ISR), Replicas: slices.Clone(in.Replicas), Target: in.Target,
@@ -120,7 +121,11 @@ func (m *Machine) subscribe(now time.Time, out *Effects) {
 	m.up.session++
 	m.up.state = sessionAsked
 	m.up.attempts++
-	m.up.told, m.up.under = m.ownLEO(), m.lead.PartitionEpoch
+	m.up.told, m.up.under = m.counted(), m.lead.PartitionEpoch
+	if m.whole.lacks || m.whole.damaged >= 0 {
+		m.up.told = Lacking
+	}
+	m.owes(m.up.told)
 	last := m.epochs.last()
 	if m.stored == m.logStart {
 		last = model.NoEpoch // whatever is remembered of records that were trimmed
@@ -202,6 +207,7 @@ func (m *Machine) cut(now time.Time, in *Subscribed, out *Effects) {
 	m.endSession()
 	m.state = stateCutting
 	m.unknow()
+	m.hw, m.whole.owed = min(m.hw, to), min(m.whole.owed, to)
 	out.Truncate = &TruncateLog{Gen: m.gen, Epoch: m.epoch, To: to}
 }
 
@@ -215,7 +221,7 @@ func (m *Machine) truncated(now time.Time, in *Truncated, out *Effects) {
 		m.reopen(now, out, fmt.Sprintf("truncation failed: %v", causeOf(in.Fault, in.Err)))
 		return
 	}
-	m.hw = min(m.hw, in.LEO)
+	m.hw, m.whole.owed = min(m.hw, in.LEO), min(m.whole.owed, in.LEO)
 	m.openAnew(out)
 }
 
@@ -254,6 +260,11 @@ func (m *Machine) onReplicate(now time.Time, in *Replicate, out *Effects) {
 		out.Releases = append(out.Releases, in.ID)
 		return
 	}
+	if m.startsWithin(in) {
+		out.Releases = append(out.Releases, in.ID)
+		m.beginAnew(out)
+		return
+	}
 	bytes, err := m.usable(in)
 	if err != nil {
 		out.Releases = append(out.Releases, in.ID)
@@ -280,6 +291,33 @@ func (m *Machine) onReplicate(now time.Time, in *Replicate, out *Effects) {
 		ID: in.ID, Gen: m.gen, Base: m.next, Last: last, Bytes: int(bytes), Epoch: m.epoch, Machine: m.needsMachine(),
 	})
 	m.next = last + 1
+}
+
+// startsWithin reports whether this log holds nothing, and starts within a batch of the
+// leader's, which it has lost.
+func (m *Machine) startsWithin(in *Replicate) bool {
+	return len(in.Batches) > 0 && m.logStart == m.stored && m.up.copies.len() == 0 &&
+		in.Batches[0].BaseOffset < m.stored && in.Batches[0].LastOffset >= m.stored
+}
+
+// beginAnew has the log deleted, which can begin nowhere but where it does, and goes on as a
+// replica that never had one. Before it has taken as much as it had, it does not lead.
+func (m *Machine) beginAnew(out *Effects) {
+	out.Notices = append(out.Notices, Notice{Kind: NoticeTruncated, From: m.logStart, To: m.stored,
+		Text: "it holds nothing, and starts within a batch of the leader's: it begins anew"})
+	m.endSession()
+	m.state = stateCutting
+	m.owes(m.stored)
+	m.whole.lacks, m.hw = true, 0
+	m.forget()
+	out.Delete = &DeleteLog{Gen: m.gen}
+}
+
+// deleted opens the new log.
+func (m *Machine) deleted(in *Deleted, out *Effects) {
+	if in.Gen == m.gen && m.state == stateCutting {
+		m.openAnew(out)
+	}
 }
 
 // usable is the length of the batches, or why they cannot be what follows here.
@@ -394,8 +432,10 @@ func (m *Machine) follow(now time.Time, out *Effects) {
 		return
 	}
 	m.hw = max(m.hw, min(m.up.highWater, m.stored))
-	if counted := m.ownLEO(); m.up.state == sessionAccepted && (counted > m.up.told || m.lead.PartitionEpoch > m.up.under) {
+	m.caughtUp()
+	if counted := m.counted(); m.up.state == sessionAccepted && (counted > m.up.told || m.lead.PartitionEpoch > m.up.under) {
 		m.up.told, m.up.under = max(m.up.told, counted), m.lead.PartitionEpoch
+		m.owes(m.up.told)
 		out.setAck(Ack{Leader: m.up.leader, Session: m.up.session, Epoch: m.epoch, PartitionEpoch: m.up.under, LEO: m.up.told})
 	}
 	if to := min(m.up.logStart, m.hw); to > m.logStart && len(m.trims) == 0 && !m.stopping {

@@ -54,6 +54,7 @@ type Lead struct {
 	PartitionEpoch model.PartitionEpoch
 	BrokerEpoch    model.BrokerEpoch // of this broker's registration
 	ISR            []model.NodeID
+	ELR            []model.NodeID // KIP-966
 	Replicas       []model.NodeID // the assignment
 	Target         int            // how many there are to be
 }
@@ -180,6 +181,13 @@ type ReadFailed struct {
 	Err   error
 }
 
+// Corrupt tells of a read through the opening Gen that met damage at an offset of the log, or
+// behind it. What lies below it could be read, or is to be.
+type Corrupt struct {
+	Gen    Generation
+	Offset int64
+}
+
 // Restarted tells that the store's process was started again: what was opened
 // before is gone, and an opening that failed may succeed now.
 type Restarted struct{}
@@ -216,6 +224,7 @@ func (*TrimDone) input()     {}
 func (*Retained) input()     {}
 func (*SnapshotDone) input() {}
 func (*ReadFailed) input()   {}
+func (*Corrupt) input()      {}
 func (*Restarted) input()    {}
 func (*Ailing) input()       {}
 func (*Refused) input()      {}

@@ -12,6 +12,7 @@ import (
 type asking struct {
 	state askState
 	isr   []model.Member // that was asked for last
+	lost  []model.NodeID // likewise
 	grows bool
 	tries int // of the same question, of which none was heard of
 
@@ -69,10 +70,14 @@ func (m *Machine) altered(now time.Time, in *Altered, out *Effects) {
 	if m.role != roleLeader || in.Epoch != m.epoch {
 		return
 	}
+	resigned := slices.Contains(a.lost, m.node)
 	if in.Outcome == OutcomeDone && in.NewPartitionEpoch > m.lead.PartitionEpoch {
 		m.lead.PartitionEpoch = in.NewPartitionEpoch
 		m.settled()
 		m.setISR(in.ISR)
+		if resigned {
+			m.asking.state = askBehind // it leads on, under a leader epoch that the metadata will tell
+		}
 		return
 	}
 	if in.PartitionEpoch != m.lead.PartitionEpoch || a.state != askSent {
@@ -141,7 +146,7 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 	shrinks, grows, unsure := false, false, false
 	for i := range m.followers {
 		f := &m.followers[i]
-		shrinks = shrinks || f.lags
+		shrinks = shrinks || f.lags || f.lost && f.inISR
 		grows = grows || m.mayJoin(f)
 		unsure = unsure || m.asking.unsure && f.maybe && !f.inISR
 	}
@@ -160,13 +165,13 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 // join, or a later one: no metadata up to that has taken its log from it, and with any that
 // does the question comes too late. (KAFKA-1211, KIP-101, KIP-455)
 func (m *Machine) mayJoin(f *follower) bool {
-	return !f.inISR && f.live && f.under >= m.lead.PartitionEpoch && f.acked >= max(m.hw, m.epochStart, f.rejoins)
+	return !f.inISR && !f.lost && f.live && f.under >= m.lead.PartitionEpoch && f.acked >= max(m.hw, m.epochStart, f.rejoins)
 }
 
 // stays reports whether a follower is to stay in the ISR.
-func (f *follower) stays() bool { return f.inISR && !f.lags }
+func (f *follower) stays() bool { return f.inISR && !f.lags && !f.lost }
 
-// mayShrink reports whether the ISR may be without those that lag: others stay in it, or what
+// mayShrink reports whether the ISR may be without those that lag, or lack what they had: others stay in it, or what
 // was committed is safe here. Else one that has caught up may join meanwhile.
 func (m *Machine) mayShrink(out *Effects) bool {
 	for i := range m.followers {
@@ -202,14 +207,14 @@ func (m *Machine) ask(grows bool, wanted func(*follower) bool, out *Effects) {
 		f.maybe = f.maybe || !f.inISR
 	}
 	a := &m.asking
-	a.isr, a.grows, a.tries = isr, grows, 0
+	a.isr, a.lost, a.grows, a.tries = isr, m.fallen(isr), grows, 0
 	a.least = min(a.least, len(isr))
 	m.send(out)
 }
 
 func (m *Machine) send(out *Effects) {
 	m.asking.state = askSent
-	out.Alter = &AlterISR{Epoch: m.epoch, PartitionEpoch: m.lead.PartitionEpoch, ISR: m.asking.isr}
+	out.Alter = &AlterISR{Epoch: m.epoch, PartitionEpoch: m.lead.PartitionEpoch, ISR: m.asking.isr, Lost: m.asking.lost}
 }
 
 // askAgain asks the same again.

@@ -26,6 +26,7 @@ type follower struct {
 
 	inISR bool // committed
 	maybe bool // in an ISR that was asked for and may be committed by now
+	lost  bool // its log lacks what it had acknowledged, by its word
 
 	// markLEO was the log end at markAt, while marked: there it began to be behind,
 	// or passed the last mark. So the oldest byte that it lacks is no younger than
@@ -97,6 +98,7 @@ func (m *Machine) onLead(in *Lead, out *Effects) {
 	m.asking = asking{}
 	m.role, m.epoch, m.why = roleLeader, in.Epoch, nil
 	m.refusals, m.lagAt, m.standing = 0, time.Time{}, standing{}
+	m.relied(in.PartitionEpoch, in.ISR, in.ELR)
 	m.assigned(in, out)
 	m.setISR(in.ISR)
 	m.openAnew(out)
@@ -170,6 +172,7 @@ func (m *Machine) onSubscribe(in *Subscribe, out *Effects) {
 	if in.BrokerEpoch != f.brokerEpoch {
 		f.acked = 0 // what it had in its life before may be gone (KIP-903)
 	}
+	f.lost = in.Counted == Lacking
 	f.brokerEpoch, f.session = in.BrokerEpoch, in.Session
 	f.accepted, f.live, f.pending = false, false, false
 	if !m.open() {

@@ -84,6 +84,7 @@ type Machine struct {
 	// read; nil while there are none.
 	early *producers
 
+	whole    whole
 	opening  opening
 	drain    drain
 	inflight ring[entry] // submitted and not acknowledged by the store, in offset order
@@ -179,6 +180,7 @@ func New(cfg Config) *Machine {
 		epochs:    &epochCache{},
 		producers: newProducers(cfg.Limits.Producers),
 		first:     -1,
+		whole:     whole{damaged: -1},
 	}
 }
 
@@ -214,6 +216,8 @@ func (m *Machine) Step(now time.Time, in Input, out *Effects) {
 		m.snapshotDone(now, in, out)
 	case *ReadFailed:
 		m.readFailed(now, in, out)
+	case *Corrupt:
+		m.onCorrupt(in)
 	case *Restarted:
 		m.restarted(now, out)
 	case *Ailing:
@@ -247,6 +251,8 @@ func (m *Machine) stepReplication(now time.Time, in Input, out *Effects) {
 		m.onDamaged(now, in, out)
 	case *Truncated:
 		m.truncated(now, in, out)
+	case *Deleted:
+		m.deleted(in, out)
 	case *Subscribe:
 		m.onSubscribe(in, out)
 	case *Unsubscribed:
@@ -265,6 +271,7 @@ func (m *Machine) settle(now time.Time, out *Effects) {
 			m.watchLag(now, out)
 		}
 		m.advance(out)
+		m.resign(now, out)
 		m.alter(now, out)
 		m.submitQueued(now, out)
 		m.watchCommits(now, out)
@@ -289,6 +296,8 @@ func (m *Machine) View() View {
 		Gen:        m.gen,
 		Why:        m.why,
 		epochs:     m.epochs,
+		backed:     len(m.lead.Replicas) > 1,
+		damaged:    m.whole.damaged >= 0 && m.role == roleLeader && !m.yields(),
 	}
 	if m.first >= 0 {
 		v.First = m.first

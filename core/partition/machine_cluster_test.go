@@ -41,7 +41,7 @@ type cluster struct {
 }
 
 // clusterStats tell that a history had what it is about.
-type clusterStats struct{ acked, elections, truncations, resets, grown, shrunk, powerLosses, zombies, removed int }
+type clusterStats struct{ acked, elections, truncations, resets, grown, shrunk, powerLosses, zombies, removed, fell, resigned, anew int }
 
 func (s *clusterStats) add(o *clusterStats) {
 	s.acked += o.acked
@@ -53,6 +53,9 @@ func (s *clusterStats) add(o *clusterStats) {
 	s.powerLosses += o.powerLosses
 	s.zombies += o.zombies
 	s.removed += o.removed
+	s.fell += o.fell
+	s.resigned += o.resigned
+	s.anew += o.anew
 }
 
 // event is something that happens later.
@@ -373,7 +376,7 @@ func TestClusterOfMachines(t *testing.T) {
 	workers.Wait()
 	t.Logf("%d histories: %+v", seeds, stats)
 	s := stats
-	for _, n := range []int{s.acked, s.elections, s.truncations, s.resets, s.grown, s.shrunk, s.powerLosses, s.zombies, s.removed} {
+	for _, n := range []int{s.acked, s.elections, s.truncations, s.resets, s.grown, s.shrunk, s.powerLosses, s.zombies, s.removed, s.fell, s.resigned} {
 		if n < int(seeds)/50 {
 			t.Errorf("too little happened in %d histories: %+v", seeds, stats)
 			break

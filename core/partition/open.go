@@ -103,11 +103,13 @@ func (m *Machine) opened(now time.Time, in *Opened, out *Effects) {
 		m.goOffline(out, fmt.Errorf("the log holds leader epoch %d, this one is %d", in.Epochs[n-1].Epoch, m.epoch))
 		return
 	}
-	if m.known && in.LEO < m.stored {
+	if m.fellBack(in.LEO) {
 		m.lost(in, out)
 		if m.state == stateOffline {
 			return
 		}
+	} else {
+		m.whole.lacks = false
 	}
 	m.opening = opening{leo: in.LEO, opened: *in, ready: true}
 	m.opening.opened.LogStart = min(in.LogStart, in.LEO)
@@ -117,25 +119,6 @@ func (m *Machine) opened(now time.Time, in *Opened, out *Effects) {
 		m.opening.scanFrom = m.restoreProducers(now, in)
 	}
 	m.scanOrFinish(now, out)
-}
-
-// lost says which records are gone though they had been acknowledged, and
-// forgets what rested on them.
-func (m *Machine) lost(in *Opened, out *Effects) {
-	out.Notices = append(out.Notices, Notice{
-		Kind: NoticeLost, From: in.LEO, To: m.stored,
-		Text: "the store lost records that it had acknowledged",
-	})
-	err := fmt.Errorf("the store lost records from offset %d on: %w", in.LEO, model.ErrStorage)
-	if m.role == roleLeader && len(m.lead.Replicas) > 1 {
-		// Others may have them, of this very epoch, under which no offset may get a
-		// second value.
-		m.goOffline(out, err)
-		return
-	}
-	m.failInflight(out, err)
-	m.failStored(out, in.LEO, err)
-	m.forget()
 }
 
 // restoreProducers reads the snapshot and returns from where the log is to be
@@ -213,6 +196,7 @@ func (m *Machine) producersUnknown(now time.Time, in *Scanned, out *Effects) {
 		Kind: NoticeFailed, Err: causeOf(in.Fault, in.Err), From: m.opening.scanFrom, To: m.opening.leo,
 		Text: "look for producers in a damaged log; repeats of what they sent before this start are not recognised",
 	})
+	m.damagedAt(m.opening.scanFrom)
 	m.opening.scanFrom = m.opening.leo
 	m.finishOpening(now, out)
 }
@@ -250,6 +234,7 @@ func (m *Machine) finishOpening(now time.Time, out *Effects) {
 	m.unsettled = false
 	m.logStart, m.first = max(m.logStart, in.LogStart), -1
 	m.hw = max(m.hw, m.logStart)
+	m.outlivedDamage()
 	m.openedAs(now, in)
 	if in.MayHaveLost && !m.known {
 		out.Notices = append(out.Notices, Notice{Kind: NoticeMayHaveLost, From: in.LEO, To: in.LEO,

@@ -19,6 +19,7 @@ type Follow struct {
 	PartitionEpoch model.PartitionEpoch
 	Leader         model.NodeID
 	ISR            []model.NodeID
+	ELR            []model.NodeID // KIP-966
 	Replicas       []model.NodeID // the assignment
 	Target         int            // how many there are to be
 }
@@ -81,6 +82,9 @@ type Truncated struct {
 	Err   error
 }
 
+// Deleted answers DeleteLog.
+type Deleted struct{ Gen Generation }
+
 // Subscribe is a follower's question to the leader: from where may the stream go on?
 type Subscribe struct {
 	Node        model.NodeID
@@ -90,7 +94,7 @@ type Subscribe struct {
 	// PartitionEpoch is that of the metadata that the follower has: by it, it has this log.
 	PartitionEpoch model.PartitionEpoch
 	LEO            int64
-	// Counted is its log end as far as its flush policy lets it count.
+	// Counted is its log end as far as its flush policy lets it count, or Lacking.
 	Counted   int64
 	LastEpoch model.LeaderEpoch // of its last record, or NoEpoch
 	LogStart  int64
@@ -130,6 +134,7 @@ func (*Subscribed) input()   {}
 func (*Replicate) input()    {}
 func (*Damaged) input()      {}
 func (*Truncated) input()    {}
+func (*Deleted) input()      {}
 func (*Subscribe) input()    {}
 func (*Unsubscribed) input() {}
 func (*Altered) input()      {}
@@ -179,6 +184,10 @@ type TruncateLog struct {
 	To    int64
 }
 
+// DeleteLog asks that the log, which holds no record, be deleted, again and again until it is.
+// It is answered by Deleted. The log that is opened then is a new one.
+type DeleteLog struct{ Gen Generation }
+
 // Answer is a leader's to a Subscribe. With VerdictAccepted the host sends the log from
 // From on, up to the View's LEO and no further, and what the high watermark and the log
 // start become, until EndStream, or until an Answer of a higher session of this follower: a
@@ -208,4 +217,7 @@ type AlterISR struct {
 	Epoch          model.LeaderEpoch
 	PartitionEpoch model.PartitionEpoch
 	ISR            []model.Member
+	// Lost are replicas whose logs lack what they had acknowledged, or cannot be read. With
+	// this one among them, another is to lead. (model.ISRChange)
+	Lost []model.NodeID
 }

@@ -46,7 +46,7 @@ func (s *story) replicationInput(t *testing.T, d *datadriven.TestData) Input {
 		isr := nodesArg(t, d, "isr", "1+2")
 		s.partitionEpoch = model.PartitionEpoch(intArg(t, d, "pepoch", int(s.partitionEpoch)+1))
 		return &Follow{Epoch: epoch, PartitionEpoch: s.partitionEpoch, Leader: model.NodeID(intArg(t, d, "leader", 2)), ISR: isr,
-			Replicas: assignment(intArg(t, d, "replicas", 3)), Target: intArg(t, d, "target", 3)}
+			ELR: nodesArg(t, d, "elr", ""), Replicas: assignment(intArg(t, d, "replicas", 3)), Target: intArg(t, d, "target", 3)}
 	case "reached":
 		return &Reached{Node: node, Up: !d.HasArg("down")}
 	case "subscribed":
@@ -69,6 +69,8 @@ func (s *story) replicationInput(t *testing.T, d *datadriven.TestData) Input {
 		return &Damaged{Session: session, Err: errors.New("a wrong CRC")}
 	case "truncated":
 		return &Truncated{Gen: Generation(intArg(t, d, "gen", int(s.m.gen))), LEO: leo, Fault: faultsByName[strArg(t, d, "fault")]}
+	case "deleted":
+		return &Deleted{Gen: Generation(intArg(t, d, "gen", int(s.m.gen)))}
 	case "subscribe":
 		return &Subscribe{Node: node, BrokerEpoch: model.BrokerEpoch(intArg(t, d, "broker", int(node)*10)), Session: session, Epoch: epoch, PartitionEpoch: under,
 			LEO: leo, Counted: int64(intArg(t, d, "counted", int(leo))), LastEpoch: int32(intArg(t, d, "last-epoch", -1)), LogStart: start}
@@ -102,6 +104,9 @@ func (s *story) writeReplication() {
 	if tr := e.Truncate; tr != nil {
 		fmt.Fprintf(w, "truncate to %d epoch=%d\n", tr.To, tr.Epoch)
 	}
+	if e.Delete != nil {
+		fmt.Fprintln(w, "delete the log")
+	}
 	for _, a := range e.Answers {
 		fmt.Fprintf(w, "tell node=%d session=%d epoch=%d: %s", a.Node, a.Session, a.Epoch, verdictNames[a.Verdict])
 		switch a.Verdict {
@@ -122,6 +127,9 @@ func (s *story) writeReplication() {
 		for _, m := range a.ISR {
 			fmt.Fprintf(w, " %d/%d", m.Node, m.Epoch)
 		}
+		if len(a.Lost) > 0 {
+			fmt.Fprintf(w, " lost %v", a.Lost)
+		}
 		fmt.Fprintln(w)
 	}
 	if sub := e.Subscription; sub != nil {
@@ -141,7 +149,7 @@ func (s *story) writeReplication() {
 // nodesArg reads "1+2+3".
 func nodesArg(t *testing.T, d *datadriven.TestData, name, def string) []model.NodeID {
 	var nodes []model.NodeID
-	for _, n := range strings.Split(strArgOr(t, d, name, def), "+") {
+	for _, n := range strings.FieldsFunc(strArgOr(t, d, name, def), func(r rune) bool { return r == '+' }) {
 		nodes = append(nodes, model.NodeID(atoi(t, d, n)))
 	}
 	return nodes

@@ -97,7 +97,7 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 	case "lead":
 		isr := nodesArg(t, d, "isr", "1")
 		s.partitionEpoch = model.PartitionEpoch(intArg(t, d, "pepoch", int(s.partitionEpoch)+1))
-		return &Lead{Epoch: int32(intArg(t, d, "epoch", 0)), PartitionEpoch: s.partitionEpoch, BrokerEpoch: 10, ISR: isr,
+		return &Lead{Epoch: int32(intArg(t, d, "epoch", 0)), PartitionEpoch: s.partitionEpoch, BrokerEpoch: 10, ISR: isr, ELR: nodesArg(t, d, "elr", ""),
 			Replicas: assignment(intArg(t, d, "replicas", len(isr))), Target: intArg(t, d, "target", len(isr))}
 	case "resign":
 		return &Resign{Epoch: int32(intArg(t, d, "epoch", 0))}
@@ -132,6 +132,8 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) Input {
 			s.stored = s.asked
 		}
 		return &SnapshotDone{Gen: gen, Fault: fault}
+	case "corrupt":
+		return &Corrupt{Gen: gen, Offset: int64(intArg(t, d, "offset", 0))}
 	case "read-failed":
 		return &ReadFailed{Gen: gen, Fault: fault}
 	case "settings":
@@ -155,6 +157,9 @@ func (s *story) other(t *testing.T, d *datadriven.TestData) {
 			v.LogStart, v.HighWater, v.LEO, v.Epoch)
 		for _, e := range v.epochs.starts {
 			fmt.Fprintf(&s.text, " %d@%d", e.Epoch, e.Start)
+		}
+		if v.damaged {
+			fmt.Fprint(&s.text, " damaged")
 		}
 		fmt.Fprintln(&s.text)
 		if err := v.Serving(); err != nil {

@@ -235,6 +235,7 @@ func (m *Machine) raiseLogStart(now time.Time, to int64, out *Effects) {
 	m.logStart, m.first = to, -1
 	m.hw = max(m.hw, to)
 	m.epochs = m.epochs.trimmed(to)
+	m.outlivedDamage()
 	m.mayBegin(now, to, out)
 }
 

@@ -35,7 +35,10 @@ type View struct {
 	Gen        Generation
 	Why        error // for StatusOffline, and while the log cannot be opened
 
-	epochs   *epochCache
+	epochs *epochCache
+	// backed: there are other replicas; damaged: a read has met damage, and nobody else is to lead.
+	backed, damaged bool
+
 	readable bool  // with StatusFollowing: the offsets are those of the log
 	open     bool  // likewise: its log is open
 	known    int64 // on a follower: the leader's high watermark, by its last word
@@ -69,6 +72,15 @@ func (v *View) ServingReads() error {
 // Open reports whether records can be read: of a leader, or of a follower.
 func (v *View) Open() bool {
 	return v.Status == StatusServing || v.Status == StatusFollowing && v.readable && v.open
+}
+
+// Unreadable is what a client hears of a read that has met damage: while another replica may
+// lead in place of this one, that it is to ask again.
+func (v *View) Unreadable() error {
+	if v.backed && !v.damaged {
+		return model.ErrStorage
+	}
+	return model.ErrCorruptMessage
 }
 
 // HasCommitted reports whether offset is one that every replica in sync has, or the one

@@ -43,6 +43,7 @@ func (m *Machine) advance(out *Effects) {
 			}
 		}
 		m.hw = max(m.hw, hw)
+		m.owes(m.hw)
 	}
 	for m.waiting.len() > 0 && m.waiting.at(0).last < m.hw {
 		m.respondCommitted(out, m.waiting.at(0))

@@ -90,6 +90,7 @@ func (s *Shard) readFailed(sub *subscriber, got *caughtUp) {
 	case got.err == nil: // nothing was there
 	case errors.Is(got.err, storage.ErrCorrupt):
 		s.events.Damaged(r.topic, r.id.Index, got.from, got.err)
+		s.step(s.now, r, &partition.Corrupt{Gen: got.gen, Offset: got.from})
 	case errors.Is(got.err, storage.ErrInvalid), errors.Is(got.err, storage.ErrRetry):
 	default:
 		s.step(s.now, r, &partition.ReadFailed{Gen: got.gen, Fault: faultOf(got.err), Err: got.err})

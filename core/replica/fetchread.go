@@ -277,8 +277,9 @@ func (c *fetch) readFailed(ctx context.Context, r *reading, err error) {
 		return // nobody waits for the answer
 	case errors.Is(err, storage.ErrCorrupt):
 		c.m.deps.Events.Damaged(r.replica.topic, r.replica.id.Index, r.next, err)
+		_ = r.replica.shard.loop.Post(ctx, Input{kind: inputMachine, replica: r.replica, rare: &rare{in: &partition.Corrupt{Gen: r.view.Gen, Offset: r.next}}})
 		if r.bytes == 0 {
-			c.fail(r.fetching, r.out, fmt.Errorf("read at offset %d: %w: %w", r.next, err, model.ErrCorruptMessage))
+			c.fail(r.fetching, r.out, fmt.Errorf("read at offset %d: %w: %w", r.next, err, r.view.Unreadable()))
 		}
 		r.done, c.told = true, true // what came before the damage is answered first
 	case errors.Is(err, storage.ErrInvalid):

@@ -16,7 +16,7 @@ type alteration struct {
 
 // alter remembers what a machine asks of the controller.
 func (s *Shard) alter(r *replica, a *partition.AlterISR) {
-	s.changes = append(s.changes, model.ISRChange{Partition: r.id, LeaderEpoch: a.Epoch, PartitionEpoch: a.PartitionEpoch, ISR: a.ISR})
+	s.changes = append(s.changes, model.ISRChange{Partition: r.id, LeaderEpoch: a.Epoch, PartitionEpoch: a.PartitionEpoch, ISR: a.ISR, Lost: a.Lost})
 	s.changing = append(s.changing, alteration{r, partition.Altered{Epoch: a.Epoch, PartitionEpoch: a.PartitionEpoch}})
 }
 
@@ -53,7 +53,7 @@ func outcomeOf(err error) partition.Outcome {
 		return partition.OutcomeDone
 	case errors.Is(err, model.ErrIneligibleReplica):
 		return partition.OutcomeIneligible
-	case errors.Is(err, model.ErrFencedLeaderEpoch), errors.Is(err, model.ErrInvalidUpdateVersion),
+	case errors.Is(err, model.ErrFencedLeaderEpoch), errors.Is(err, model.ErrInvalidUpdateVersion), errors.Is(err, model.ErrNewLeaderElected),
 		errors.Is(err, model.ErrUnknownTopicID), errors.Is(err, model.ErrInvalidRequest):
 		return partition.OutcomeStale
 	}

@@ -102,8 +102,7 @@ func (s *Shard) calls(r *replica, e *partition.Effects) {
 	}
 	if e.Open != nil {
 		r.gen, r.epoch = e.Open.Gen, e.Open.Epoch
-		r.opens++
-		s.burst.add(&s.burst.opens, r)
+		s.open(r)
 	}
 	if e.Scan != nil {
 		s.exec.Go(r.dir.ID, s.callScan(r, *e.Scan))
@@ -117,6 +116,10 @@ func (s *Shard) calls(r *replica, e *partition.Effects) {
 	if e.Truncate != nil {
 		s.truncate(r, e.Truncate)
 	}
+	if e.Delete != nil && e.Delete.Gen == r.gen {
+		r.renewing = true
+		s.deleteLog(r)
+	}
 	if e.Flush != nil && e.Flush.Gen == r.gen { // the answer to an earlier one would be taken for this one's
 		s.burst.add(&s.burst.flushes, r)
 	}
@@ -129,6 +132,15 @@ func (s *Shard) calls(r *replica, e *partition.Effects) {
 	if e.Snapshot != nil {
 		s.exec.Go(r.dir.ID, s.callSnapshot(r, *e.Snapshot))
 	}
+}
+
+// open has the log opened, once it is deleted where it is to be.
+func (s *Shard) open(r *replica) {
+	if r.opensAnew = r.renewing; r.renewing {
+		return
+	}
+	r.opens++
+	s.burst.add(&s.burst.opens, r)
 }
 
 // appendCallBytes is how much goes to a store in one append: larger brings
@@ -293,6 +305,8 @@ func (s *Shard) notice(r *replica, n *partition.Notice) {
 		log.Warn("could not " + n.Text + "; trying again")
 	case partition.NoticeTruncated:
 		log.Warn("truncating the log: "+n.Text, "from", n.From, "to", n.To)
+	case partition.NoticeResigning:
+		log.Warn(n.Text, "from", n.From, "to", n.To)
 	case partition.NoticeOpened:
 		log.Debug("log is open", "from", n.From, "to", n.To)
 	}

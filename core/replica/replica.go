@@ -41,9 +41,11 @@ type replica struct {
 	opens    int                // calls that are out; each may yet create the log
 	refused  []recordbatch.Info // before there was a machine
 	deleting bool
-	closed   bool
-	offline  bool      // as last counted
-	upstream *upstream // of the leader that it follows
+	// renewing: the log is being deleted, and another one opened then, if opensAnew.
+	renewing, opensAnew bool
+	closed              bool
+	offline             bool      // as last counted
+	upstream            *upstream // of the leader that it follows
 	// subscribers follow it, where it leads.
 	subscribers []*subscriber
 	throttled   throttledReplicas // likewise

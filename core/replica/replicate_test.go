@@ -139,7 +139,14 @@ func (f *fleet) alterLocked(c *model.ISRChange) model.ISRResult {
 		isr = append(isr, m.Node)
 	}
 	f.alters++
-	f.applyLocked(&image.PartitionChangeRecord{Partition: c.Partition, ISR: isr})
+	change := &image.PartitionChangeRecord{Partition: c.Partition, ISR: isr}
+	if slices.Contains(c.Lost, p.Leader) { // as the controller does: another one leads, if there is one
+		if len(isr) == 0 {
+			change.ISR = []model.NodeID{p.Leader}
+		}
+		change.LeaderChange, change.Leader = true, change.ISR[0]
+	}
+	f.applyLocked(change)
 	p, _, _ = f.cluster.img.Partition(c.Partition)
 	return model.ISRResult{Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: p.ISR}
 }

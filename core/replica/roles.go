@@ -76,8 +76,17 @@ func (s *Shard) remove(now time.Time, r *replica) {
 	s.tails.reset(&r.tail)
 	s.replicas[r.id] = r
 	s.countOffline(r, false)
-	if r.opens == 0 {
+	if r.opens == 0 && !r.renewing {
 		s.deleteLog(r)
+	}
+}
+
+// renewed goes on with a log that does not exist any more.
+func (s *Shard) renewed(now time.Time, r *replica) {
+	r.handle, r.closed = 0, true
+	s.step(now, r, &partition.Deleted{Gen: r.gen})
+	if r.opensAnew {
+		s.open(r)
 	}
 }
 
@@ -101,6 +110,16 @@ func (s *Shard) logDeleted(now time.Time, r *replica, err error) {
 			s.timers.Set(timerKey{r, timerDelete}, now.Add(deleteAgain))
 		}
 		return
+	}
+	if r.renewing {
+		r.renewing = false
+		if !r.deleting {
+			s.renewed(now, r)
+			return
+		}
+		if r.opens > 0 {
+			return // it may be there again when it was opened, and is deleted then
+		}
 	}
 	if s.replicas[r.id] == r {
 		delete(s.replicas, r.id)

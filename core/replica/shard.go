@@ -287,7 +287,7 @@ func (s *Shard) keepTail(r *replica, c *appendCall) {
 func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 	r.opens--
 	if r.deleting {
-		if r.opens == 0 {
+		if r.opens == 0 && !r.renewing {
 			s.deleteLog(r)
 		}
 		return

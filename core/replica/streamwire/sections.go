@@ -83,7 +83,7 @@ type Credit struct {
 //	leader epoch     int32
 //	partition epoch  int32
 //	LEO              int64
-//	counted          int64
+//	counted          int64   or -1: nothing, it is not in sync
 //	last epoch       int32
 //	log start        int64
 type Subscribe struct {
@@ -352,7 +352,7 @@ func ReadSubscribe(body []byte) (s Subscribe, rest []byte, err error) {
 	}
 	s.Partition, s.Session, s.Epoch, s.PartitionEpoch = r.partition(), partition.Session(r.u64()), r.i32(), model.PartitionEpoch(r.i32())
 	s.LEO, s.Counted, s.LastEpoch, s.LogStart = r.i64(), r.i64(), r.i32(), r.i64()
-	if s.LogStart < 0 || s.LEO < s.LogStart || s.Counted > s.LEO {
+	if s.LogStart < 0 || s.LEO < s.LogStart || s.Counted > s.LEO || s.Counted < partition.Lacking {
 		return Subscribe{}, nil, malformed("a log from %d to %d, of which %d count", s.LogStart, s.LEO, s.Counted)
 	}
 	return s, rest, nil
