@@ -74,10 +74,10 @@ func (n *countedImage) count(t *image.Topic, p *image.Partition, node model.Node
 		}
 	}
 	add(&n.all.Partitions)
-	switch {
-	case p.Leader == node:
+	switch p.Leader {
+	case node:
 		add(&n.led)
-	case p.Leader == model.NoNode:
+	case model.NoNode:
 		n.all.Leaderless++
 		if slices.Contains(p.Replicas, node) {
 			n.leaderless++
