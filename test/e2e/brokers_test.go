@@ -213,6 +213,24 @@ func (b *broker) await(topic string, partition int32, want func(p kmsg.MetadataR
 	return is
 }
 
+// known waits until each broker tells clients of a topic: a client may ask any of them.
+func (b *broker) known(topic string) {
+	b.t.Helper()
+	ctx := testContext(b.t, startTimeout)
+	for n := int32(1); n <= int32(b.brokers); n++ {
+		c := newClient(b.t, b.addrOf(n))
+		if err := eventually(ctx, func() error {
+			m, err := b.metadata(ctx, c, topic)
+			if err != nil {
+				return err
+			}
+			return kerr.ErrorForCode(m.Topics[0].ErrorCode)
+		}); err != nil {
+			b.t.Fatalf("topic %s of broker %d: %v\n%s", topic, n, err, b.tail())
+		}
+	}
+}
+
 // inSync wants so many replicas in sync, and a leader.
 func inSync(n int) func(kmsg.MetadataResponseTopicPartition) error {
 	return func(p kmsg.MetadataResponseTopicPartition) error {

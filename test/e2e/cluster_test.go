@@ -15,6 +15,7 @@ import (
 // under idempotent acks=all load. Another one leads, and nothing acknowledged is lost, or
 // there twice, and no client sees an error that it cannot retry.
 func TestLeaderIsKilled(t *testing.T) {
+	t.Parallel()
 	const topic, brokers = "replicated", 3
 	for client, load := range loaders() {
 		t.Run(client, func(t *testing.T) {
@@ -46,6 +47,7 @@ func TestLeaderIsKilled(t *testing.T) {
 
 // TestTwoOfThreeServe: with one broker dead, whichever it is, kcat produces and reads.
 func TestTwoOfThreeServe(t *testing.T) {
+	t.Parallel()
 	b := startBrokers(t, 3)
 	for n := int32(1); n <= 3; n++ {
 		topic := fmt.Sprintf("without-%d", n)
@@ -63,6 +65,7 @@ func TestTwoOfThreeServe(t *testing.T) {
 // TestRollingRestart restarts all brokers of a cluster by SIGTERM, one after the other, under
 // load. No client sees an error that it cannot retry, and nothing is lost.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	const topic, brokers = "rolling", 3
 	for client, load := range loaders() {
 		t.Run(client, func(t *testing.T) {
@@ -90,6 +93,7 @@ func TestRollingRestart(t *testing.T) {
 // TestAllAreKilled kills all brokers of a cluster at once, under load, and starts them again.
 // Nothing acknowledged is lost.
 func TestAllAreKilled(t *testing.T) {
+	t.Parallel()
 	const topic, brokers = "together", 3
 	b := startBrokers(t, brokers)
 	createTopic(t, b.addr(), topic, 1)
@@ -114,6 +118,7 @@ func TestAllAreKilled(t *testing.T) {
 
 // TestGroupMoves: a group goes on from what it has committed, whichever broker dies.
 func TestGroupMoves(t *testing.T) {
+	t.Parallel()
 	const topic, brokers, each = "work", 3, 100
 	b := startBrokers(t, brokers)
 	createTopic(t, b.addr(), topic, 1)

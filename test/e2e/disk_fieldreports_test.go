@@ -129,6 +129,7 @@ func TestFR33FailedDiskAndNoController(t *testing.T) {
 // FR-39: replicas are changed again and again while one that is to leave lags, and comes
 // back, in and out of sync. No broker ever says that one is in sync that is no replica.
 func TestFR39InSyncAreReplicas(t *testing.T) {
+	t.Parallel()
 	const brokers, topic = 4, "moved"
 	b := startBrokers(t, brokers)
 	b.placeTopic(topic, nil, []int32{1, 2, 3})
@@ -277,6 +278,7 @@ func (b *broker) fetchFrom(n int32, topic string, offset int64) kmsg.FetchRespon
 // operator, and to readers that they are to ask again: another one that is in sync leads, and
 // serves all records. The damaged one is not in sync any more.
 func TestFR41FlippedBitOnOneReplica(t *testing.T) {
+	t.Parallel()
 	const brokers, topic, sick, n = 3, "archive", 2, 3000
 	b := startBrokers(t, brokers)
 	b.placeTopic(topic, map[string]string{"segment.bytes": "1048576", "retention.ms": "-1"}, []int32{1, 2, 3})
@@ -358,6 +360,7 @@ func contents(t *testing.T, dir string) map[string]string {
 // broker does not start with them, says so, and touches no record. With empty metadata it
 // is a new member: what it had of topics is there again, and not taken for orphans.
 func TestFR42MetadataAreCutShort(t *testing.T) {
+	t.Parallel()
 	const brokers, topic, sick = 3, "kept", 3
 	b := startBrokers(t, brokers)
 	b.placeTopic(topic, nil, []int32{1, 2, 3})
@@ -399,6 +402,7 @@ func TestFR42MetadataAreCutShort(t *testing.T) {
 // started while the disk is full, killed again, and started when there is room: no record
 // is taken for what nobody wants.
 func TestFR43FullDiskKeepsTheOnlyReplica(t *testing.T) {
+	t.Parallel()
 	const brokers, sick = 3, 2
 	dir := t.TempDir()
 	disk := filepath.Join(brokerDir(dir, sick), "main")

@@ -1,8 +1,8 @@
 // Package e2e drives real processes with real clients: brokerd as a newcomer
 // starts it, kcat, franz-go, librdkafka and Apache Kafka's own tools.
 //
-// It owns the harness that builds and starts a broker (broker_test.go) and several
-// (brokers_test.go), what waits and asks (harness_test.go), the records that are sent,
+// It owns the brokers of its tests, which package rig starts: one (broker_test.go) and
+// several (brokers_test.go); what waits and asks (harness_test.go), the records that are sent,
 // real ones from package registries (data_test.go), the clients' drivers
 // (clients_test.go, load_test.go), the members of groups and what is held against them
 // (members_test.go), records that prove themselves (proof_test.go), disks that break
@@ -14,7 +14,8 @@
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
 // had is a failure, not a skip. Tests of disks mount file systems and need
-// root for that. No test leaves a process behind, however it ends.
+// root for that. No test leaves a process behind, however it ends. Tests that mostly wait
+// run beside each other, behind those that measure time or memory.
 //
 // Environment:
 //

@@ -181,6 +181,7 @@ func outlast(t *testing.T, addr, topic string) {
 
 // FR-9: the offsets of a group that rebalances do not expire, however long that takes.
 func TestFR9OffsetsOfARebalancingGroupStay(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t, expiring()...)
 	createTopic(t, b.addr(), "orders", 2)
 	franzProduce(t, b.addr(), "orders", "none", numbered(10))
@@ -208,6 +209,7 @@ func TestFR9OffsetsOfARebalancingGroupStay(t *testing.T) {
 // FR-10: of a living group the offsets of topics go that it has given up, and no
 // others.
 func TestFR10OnlyOffsetsOfTopicsGivenUpExpire(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t, expiring()...)
 	for _, topic := range []string{"kept", "dropped"} {
 		createTopic(t, b.addr(), topic, 1)
@@ -310,6 +312,7 @@ func TestFR14OffsetsAreThereAfterARestart(t *testing.T) {
 // FR-15: members of a cooperative group come and go while it commits; no offset goes
 // back, and a commit of an earlier generation is refused.
 func TestFR15NoOffsetGoesBackInRebalances(t *testing.T) {
+	t.Parallel()
 	const partitions = 6
 	b := startBroker(t)
 	createTopic(t, b.addr(), "orders", partitions)
@@ -368,6 +371,7 @@ func staleCommit(t *testing.T, addr string, j *journal, id string, generation in
 // FR-16: more members than partitions, of which some stop: nothing is rolled back, and
 // idle members take over.
 func TestFR16IdleMembersRollNothingBack(t *testing.T) {
+	t.Parallel()
 	const partitions, members, stopped = 9, 14, 5
 	b := startBroker(t)
 	createTopic(t, b.addr(), "orders", partitions)
@@ -399,6 +403,7 @@ func TestFR16IdleMembersRollNothingBack(t *testing.T) {
 // FR-17: with no fault at all, but rebalances, for a while: no offset that was not
 // committed, least of all 0, nothing acknowledged that is not delivered, nobody stuck.
 func TestFR17HealthyClusterUnderRebalances(t *testing.T) {
+	t.Parallel()
 	const partitions = 8
 	length := 15 * time.Second
 	if full() {

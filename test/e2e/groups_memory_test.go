@@ -101,6 +101,7 @@ func joinLarge(t *testing.T, c *kgo.Client, group string, size int, session time
 // TestConsumersWaitForMemory: consumers whose groups have no memory neither end nor ask
 // without pause, and begin when there is some.
 func TestConsumersWaitForMemory(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	b := startBrokerOn(t, t.TempDir(), []string{"BROKERD_MEMORY=128MiB"}, "--admin-port", strconv.Itoa(port))
 	createTopic(t, b.addr(), "orders", 1)

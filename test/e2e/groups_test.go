@@ -17,6 +17,7 @@ import (
 // group that consumes and commits, again and again. What was committed is never
 // processed again, committed offsets never go back, and the group goes on by itself.
 func TestKillUnderAGroup(t *testing.T) {
+	t.Parallel()
 	const topic, partitions = "orders", 6
 	for _, victim := range []string{"broker", "plugin"} {
 		t.Run(victim, func(t *testing.T) {
@@ -49,6 +50,7 @@ func TestKillUnderAGroup(t *testing.T) {
 // TestKafkasConsoleConsumerInAGroup goes on where it was, and Kafka's own formatters
 // read what the offsets topic holds.
 func TestKafkasConsoleConsumerInAGroup(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	createTopic(t, b.addr(), "orders", 1)
 	consume := func(n string) string {

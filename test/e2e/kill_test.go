@@ -30,6 +30,7 @@ func kills() int {
 // nothing may be there twice, and no client may see an error that it cannot
 // retry. (FR-57, FR-76, FR-77)
 func TestKill(t *testing.T) {
+	t.Parallel()
 	for _, carrier := range []string{carrierAuto, carrierSocket, carrierGRPC} {
 		for _, victim := range []string{"broker", "plugin"} {
 			for client, load := range loaders() {
@@ -48,6 +49,7 @@ func TestKill(t *testing.T) {
 // idempotent load: as an operator does, and as a crash does. Clients go on by
 // themselves, without one out-of-order or other fatal error.
 func TestFR60RestartUnderLoad(t *testing.T) {
+	t.Parallel()
 	const topic, restarts = "restarted", 4
 	for client, load := range loaders() {
 		t.Run(client, func(t *testing.T) {

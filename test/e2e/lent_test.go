@@ -73,6 +73,7 @@ const (
 // written and from which they are read at that moment. Nothing that was acknowledged
 // is lost, doubled or moved, and no consumer gets a byte that was not produced.
 func TestKillLent(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"replicated", "interval"} {
 		t.Run(policy, func(t *testing.T) { killLent(t, carrierAuto, policy) })
 	}

@@ -49,6 +49,7 @@ func (b *broker) running(starts ...int) {
 // FR-34: of five brokers two die at a time, another two each time, again and again. Every
 // broker that lives knows the topic all the while, and it keeps its records.
 func TestFR34NoTopicIsForgotten(t *testing.T) {
+	t.Parallel()
 	const brokers, each, topic = 5, 20, "stream"
 	rounds := 3
 	if full() {
@@ -162,6 +163,7 @@ func quorumOf(p kmsg.DescribeQuorumResponseTopicPartition) string {
 // FR-35: the active controller is removed from those that vote. Another one is active at
 // once, the one that was removed goes on as a broker that follows, and may vote again.
 func TestFR35TheActiveControllerIsRemoved(t *testing.T) {
+	t.Parallel()
 	const brokers, topic = 3, "orders"
 	b := startQuorum(t, brokers)
 	b.placeTopic(topic, nil, []int32{1, 2, 3})
@@ -204,6 +206,7 @@ func TestFR35TheActiveControllerIsRemoved(t *testing.T) {
 // and all three as seeds, while the one is down. They have a majority of three, and must
 // not become a cluster of their own: they wait, and join the one when it is there.
 func TestFR37NewBrokersFormNoSecondCluster(t *testing.T) {
+	t.Parallel()
 	const waits = "no cluster is created before every seed has said that it has none"
 	all := newServers(t, 3)
 	first := all[0]
@@ -288,6 +291,7 @@ func clusterID(t *testing.T, addr string) string {
 // FR-38: the active controller of five is told to end. When it has ended, another one is
 // active already, in the next epoch: no time-out was waited for, and no vote was lost.
 func TestFR38TheActiveControllerHandsOver(t *testing.T) {
+	t.Parallel()
 	const brokers = 5
 	b := startQuorum(t, brokers)
 	starts := []int{1, 1, 1, 1, 1}
@@ -337,10 +341,12 @@ func TestFR38TheActiveControllerHandsOver(t *testing.T) {
 // What one broker says of a topic never shrinks, and a record for a new partition is taken
 // or may be sent again.
 func TestFR84NoBrokerTakesNewPartitionsBack(t *testing.T) {
+	t.Parallel()
 	const brokers, most, topic = 3, 30, "grows"
 	b := startBrokers(t, brokers)
 	createTopic(t, b.addr(), topic, 1)
 	b.partition0(topic, brokers)
+	b.known(topic)
 	ctx, stop := context.WithCancelCause(testContext(t, time.Minute))
 	defer stop(nil)
 	done := make(chan int, brokers)

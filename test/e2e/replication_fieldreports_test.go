@@ -72,6 +72,7 @@ func (b *broker) lead(topic string, n int32) kmsg.MetadataResponseTopicPartition
 // which no log knows. The one that led in such an epoch before it died comes back: it is in
 // sync again, and can lead. (KAFKA-10706)
 func TestFR21ElectionsWithoutData(t *testing.T) {
+	t.Parallel()
 	const topic = "idle"
 	b := startBrokers(t, 3)
 	b.placeTopic(topic, acknowledgedByTwo, []int32{1, 2, 3})
@@ -100,6 +101,7 @@ func TestFR21ElectionsWithoutData(t *testing.T) {
 // leader's log starts, and leads as soon as it is in sync: what is there can be read, and
 // the log goes on. (KAFKA-9491)
 func TestFR22FollowerBeginsAnewAndLeads(t *testing.T) {
+	t.Parallel()
 	const topic, seen, removed, all = "short", 100, 250, 300
 	b := startBrokers(t, 3)
 	b.placeTopic(topic, acknowledgedByTwo, []int32{1, 2, 3})
@@ -138,6 +140,7 @@ func TestFR22FollowerBeginsAnewAndLeads(t *testing.T) {
 // FR-23: fewer replicas are in sync than must be, and a record is acknowledged by its leader
 // alone. Nobody reads it until there are enough. (KAFKA-15583)
 func TestFR23NothingIsVisibleBelowTheMinimum(t *testing.T) {
+	t.Parallel()
 	const topic = "two"
 	b := startBrokers(t, 3)
 	b.placeTopic(topic, acknowledgedByTwo, []int32{1, 2})
@@ -171,6 +174,7 @@ func TestFR23NothingIsVisibleBelowTheMinimum(t *testing.T) {
 // FR-25: a leader is killed, and is back with an empty disk at once. It does not lead before
 // it has everything again, whoever asks for it. (KIP-858, KIP-966)
 func TestFR25EmptyBrokerDoesNotLead(t *testing.T) {
+	t.Parallel()
 	const topic, records = "emptied", 20_000
 	b := startBrokers(t, 3)
 	b.placeTopic(topic, acknowledgedByTwo, []int32{1, 2, 3})
@@ -222,6 +226,7 @@ func TestFR25EmptyBrokerDoesNotLead(t *testing.T) {
 // FR-27: a leader is killed and is back at once. Its leader epoch is over even where it is
 // the only one that can lead. (KAFKA-18106, KAFKA-15586)
 func TestFR27AnotherLifeIsAnotherEpoch(t *testing.T) {
+	t.Parallel()
 	const alone, three = "alone", "three"
 	b := startBrokers(t, 3)
 	b.placeTopic(alone, map[string]string{"min.insync.replicas": "1"}, []int32{1})
@@ -247,6 +252,7 @@ func TestFR27AnotherLifeIsAnotherEpoch(t *testing.T) {
 // FR-28: the only replica's broker dies. Nobody leads then, and clients are told so, by both
 // of the others. (KAFKA-3096)
 func TestFR28NobodyLeadsWhatIsNowhere(t *testing.T) {
+	t.Parallel()
 	const topic = "alone"
 	b := startBrokers(t, 3)
 	b.placeTopic(topic, map[string]string{"min.insync.replicas": "1"}, []int32{2})
@@ -281,6 +287,7 @@ const shutdownMax = 15 * time.Second
 // FR-30: a broker is told to end that has the only replica of some partitions. It ends all the
 // same, once, and says what nobody leads now. (kubernetes-retired/contrib 2779)
 func TestFR30OnlyReplicaIsToldToEnd(t *testing.T) {
+	t.Parallel()
 	const alone, three = "alone", "three"
 	b := startBrokers(t, 3)
 	b.placeTopic(alone, map[string]string{"min.insync.replicas": "1"}, []int32{1}, []int32{1})
@@ -308,6 +315,7 @@ func TestFR30OnlyReplicaIsToldToEnd(t *testing.T) {
 // that was acknowledged; the leader does not make itself the only one in sync.
 // (KAFKA-7837)
 func TestFR31LeaderWithAFailedDisk(t *testing.T) {
+	t.Parallel()
 	const topic = "failing"
 	dir := t.TempDir()
 	fail := breakableDisk(t, filepath.Join(brokerDir(dir, 1), "main"))
