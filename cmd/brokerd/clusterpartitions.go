@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,8 +25,10 @@ const (
 	// lossShown is how long a loss is shown of the whole cluster: who could still have missed
 	// the records, consumers of the default retention, has come by.
 	lossShown = 7 * 24 * time.Hour
-	// lossLines bounds the losses that are shown to people.
-	lossLines = 20
+	// lossLines bounds the lines about losses that are shown to people, and lossPartitions the
+	// partitions of one.
+	lossLines      = 20
+	lossPartitions = 10
 	// pageMax is how many partitions are asked for at a time.
 	pageMax = 2000
 )
@@ -47,11 +50,14 @@ func (l *lossView) String() string {
 	if l.From != nil {
 		from = fmt.Sprintf("records from offset %d on", *l.From)
 	}
-	why := "all that were in sync had lost their power, and the longest log leads"
+	return fmt.Sprintf("%s-%d: acknowledged %s may be missing since %s (%s, leader epoch %d)", l.Topic, l.Partition, from, l.At.Format(time.RFC3339), l.why(), l.LeaderEpoch)
+}
+
+func (l *lossView) why() string {
 	if l.Unclean {
-		why = "an unclean election"
+		return "an unclean election"
 	}
-	return fmt.Sprintf("%s-%d: acknowledged %s may be missing since %s (%s, leader epoch %d)", l.Topic, l.Partition, from, l.At.Format(time.RFC3339), why, l.LeaderEpoch)
+	return "all that were in sync had lost their power, and the longest log leads"
 }
 
 // askTopics asks for all topics, or those that are named, with what brokerd tells of their
@@ -196,16 +202,60 @@ func (v *clusterView) findLosses(now time.Time) {
 	}
 }
 
-// showLosses shows what may be lost.
+// showLosses shows what may be lost, a line for each topic, internal ones last.
 func (c *console) showLosses(v *clusterView) error {
-	for i := range v.Losses {
+	type kind struct {
+		internal bool
+		topic    string
+		unclean  bool
+	}
+	by := map[kind][]*lossView{}
+	for _, l := range v.Losses {
+		k := kind{strings.HasPrefix(l.Topic, "__"), l.Topic, l.Unclean}
+		by[k] = append(by[k], l)
+	}
+	kinds := slices.SortedFunc(maps.Keys(by), func(a, b kind) int {
+		return cmp.Or(compareBools(a.internal, b.internal), cmp.Compare(a.topic, b.topic), compareBools(a.unclean, b.unclean))
+	})
+	for i, k := range kinds {
 		if i == lossLines {
-			_, err := fmt.Fprintf(c.out, "loss       %d more partitions; -o json has them all\n", len(v.Losses)-i)
+			_, err := fmt.Fprintf(c.out, "loss       in %d more topics; -o json has them all\n", len(kinds)-i)
 			return err
 		}
-		if _, err := fmt.Fprintf(c.out, "loss       %s\n", printable(v.Losses[i].String())); err != nil {
+		if _, err := fmt.Fprintf(c.out, "loss       %s\n", printable(lossText(k.topic, by[k]))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// lossText is a sentence about partitions of one topic, all of one kind.
+func lossText(topic string, losses []*lossView) string {
+	since := losses[0].At
+	var where []string
+	for i, l := range losses {
+		if l.At.Before(since) {
+			since = l.At
+		}
+		switch {
+		case i == lossPartitions:
+			where = append(where, fmt.Sprintf("%d more", len(losses)-i))
+		case i > lossPartitions:
+		case l.From == nil:
+			where = append(where, fmt.Sprintf("%d", l.Partition))
+		default:
+			where = append(where, fmt.Sprintf("%d from offset %d on", l.Partition, *l.From))
+		}
+	}
+	return fmt.Sprintf("%s: acknowledged records may be missing since %s, of partition %s (%s)", topic, since.Format(time.RFC3339), strings.Join(where, ", "), losses[0].why())
 }

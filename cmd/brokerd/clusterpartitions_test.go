@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -49,25 +50,43 @@ func TestPartitionsTellMore(t *testing.T) {
 // does not wait for it.
 func TestLossesAreShown(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	list := slices.Repeat([]string{"123/123/1"}, lossLines+3)
-	v := placed(t, 3, list...)
+	v := placed(t, 3, slices.Repeat([]string{"123/123/1"}, 2*lossLines+lossPartitions+5)...)
 	for i := range v.partitions {
-		v.partitions[i].loss = &lossView{Topic: "t", Partition: int32(i), At: now.Add(-time.Hour)}
+		from := int64(i)
+		l := &lossView{Topic: fmt.Sprintf("t%02d", i), Partition: 7, From: &from, At: now.Add(-time.Hour)}
+		if i >= 2*lossLines { // all of one topic
+			l.Topic, l.Partition, l.Unclean = "__all", int32(i-2*lossLines), true
+		}
+		v.partitions[i].loss = l
 	}
 	v.partitions[0].loss.At = now.Add(-lossShown)
 	v.partitions[1].loss = nil
+	v.partitions[2].loss.From = nil
 	v.findLosses(now)
 	v.judge()
-	if len(v.Losses) != lossLines+1 || v.Losses[0].Partition != 2 || len(v.Problems) > 0 {
+	if len(v.Losses) != len(v.partitions)-2 || len(v.Problems) > 0 {
 		t.Errorf("%d losses, %q", len(v.Losses), v.Problems)
 	}
-	var out strings.Builder
-	if err := (&console{out: &out}).showLosses(v); err != nil {
-		t.Fatal(err)
+	shown := func() []string {
+		var out strings.Builder
+		if err := (&console{out: &out}).showLosses(v); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(out.String()), "\n")
 	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != lossLines+1 || !strings.HasPrefix(lines[0], "loss       t-2: acknowledged records may be missing since 2026-01-31T11:00:00Z") ||
-		lines[lossLines] != "loss       1 more partitions; -o json has them all" {
-		t.Errorf("shown:\n%s", out.String())
+	const why = " (all that were in sync had lost their power, and the longest log leads)"
+	lines := shown()
+	if len(lines) != lossLines+1 || lines[0] != "loss       t02: acknowledged records may be missing since 2026-01-31T11:00:00Z, of partition 7"+why ||
+		lines[1] != "loss       t03: acknowledged records may be missing since 2026-01-31T11:00:00Z, of partition 7 from offset 3 on"+why ||
+		lines[lossLines] != "loss       in 19 more topics; -o json has them all" {
+		t.Errorf("shown:\n%s", strings.Join(lines, "\n"))
+	}
+	v.Losses = v.Losses[2*lossLines-3:]
+	v.Losses[2].At = now.Add(-2 * time.Hour)
+	lines = shown()
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "loss       t39:") ||
+		!strings.HasPrefix(lines[1], "loss       __all: acknowledged records may be missing since 2026-01-31T10:00:00Z, of partition 0 from offset 40 on, 1 from offset 41 on, ") ||
+		!strings.HasSuffix(lines[1], ", 9 from offset 49 on, 5 more (an unclean election)") {
+		t.Errorf("shown:\n%s", strings.Join(lines, "\n"))
 	}
 }

@@ -29,7 +29,7 @@ says what.
 A controller is the leader, a voter, or a learner that follows without a vote.
 Partitions are counted as "below min isr" when writes with acks=all are
 refused: the least that is needed in sync is min.insync.replicas, or less
-where a topic has fewer replicas than it should. A "loss" names a partition
+where a topic has fewer replicas than it should. A "loss" names partitions
 that got a leader which may lack acknowledged records, in the last 7 days: all
 in sync lost their power at once, or an election was unclean. It does not
 change the exit code.
