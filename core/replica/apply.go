@@ -160,6 +160,12 @@ func (m *Manager) applyTopic(img *image.Image, t *image.Topic, sameDefaults bool
 		if ok && same && seen.hasPartition(t, i) {
 			continue
 		}
+		if ok && r.dirID != m.directoryOf(p, at) {
+			m.deps.Logger.Info("the metadata has another directory for a replica, which begins anew there", "topic", t.Name, "partition", i)
+			m.follows(r, model.NoNode)
+			inputs = append(inputs, Input{kind: inputRemove, replica: r})
+			ok = false
+		}
 		if !ok {
 			r = m.newReplica(id, t.Name, p, at)
 			now[id] = r
@@ -234,15 +240,17 @@ func (m *Manager) wantLeaders() {
 	m.window.Store(max(1, m.cfg.CopyBytes/int64(max(1, len(m.wanted)))))
 }
 
+// directoryOf is where the metadata has a replica of this broker's.
+func (m *Manager) directoryOf(p *image.Partition, at int) model.DirectoryID {
+	if at < len(p.Directories) && !p.Directories[at].IsZero() {
+		return p.Directories[at]
+	}
+	return m.deps.Directories[0].ID
+}
+
 // newReplica makes the value that readers find at once.
 func (m *Manager) newReplica(id model.Partition, topic string, p *image.Partition, at int) *replica {
-	var dir model.DirectoryID
-	if at < len(p.Directories) {
-		dir = p.Directories[at]
-	}
-	if dir.IsZero() {
-		dir = m.deps.Directories[0].ID
-	}
+	dir := m.directoryOf(p, at)
 	r := &replica{id: id, topic: topic, shard: m.shardOf(id), dirID: dir, dir: m.dirs[dir], leader: model.NoNode}
 	v := &view{View: partition.New(partition.Config{Partition: id, Node: m.cfg.NodeID, Limits: m.cfg.Limits}).View()}
 	v.Status = partition.StatusOpening

@@ -5,6 +5,7 @@ import (
 
 	"github.com/brokerd/brokerd/core/image"
 	"github.com/brokerd/brokerd/core/model"
+	"github.com/brokerd/brokerd/core/partition"
 )
 
 // TestRemovedTopicsAreForgotten: also those of which this broker had no replica.
@@ -56,5 +57,37 @@ func TestAChangeOfOnePartitionConcernsItAlone(t *testing.T) {
 			t.Errorf("%T: %d replicas hear of it, want %d", test.record, n, test.inputs)
 		}
 		s.settle()
+	}
+}
+
+// TestAReplicaInAnotherDirectoryBeginsAnew: the one that the metadata had before is not this
+// broker's, or is given up with the log that is in it.
+func TestAReplicaInAnotherDirectoryBeginsAnew(t *testing.T) {
+	s, c, _ := byHand(t)
+	s.settle()
+	gone := model.DirectoryID{0xee}
+	place := func(dir model.DirectoryID) {
+		s.m.Apply(c.apply(&image.PartitionChangeRecord{Partition: part(0), Directories: []model.DirectoryID{dir}}))
+		s.settle()
+	}
+	logs := func() int {
+		all, err := s.store.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	status := func() partition.Status { return (*s.m.replicas.Load())[part(0)].view.Load().Status }
+	before := logs()
+	if before == 0 || status() != partition.StatusServing {
+		t.Fatalf("%d logs, status %d", before, status())
+	}
+	place(gone)
+	if status() != partition.StatusOffline || logs() != before-1 {
+		t.Fatalf("in a directory that is not this broker's: status %d, %d logs of %d", status(), logs(), before)
+	}
+	place(testDir)
+	if status() != partition.StatusServing || logs() != before {
+		t.Fatalf("in a directory of this broker's again: status %d, %d logs of %d", status(), logs(), before)
 	}
 }
