@@ -286,13 +286,12 @@ func TestFR41FlippedBitOnOneReplica(t *testing.T) {
 	rs := sized(n)
 	franzProduce(t, b.addr(), topic, "none", rs)
 	b.partition0(topic, brokers)
-	b.dev("kill", sick)
 	old := b.segments(sick, topic, 0)
 	if len(old) < 2 {
 		t.Fatalf("%d segments: none is sealed", len(old))
 	}
 	flip(t, old[0])
-	b.dev("restart", sick)
+	b.dev("restart", sick) // it has read nothing again before somebody asks for it
 	b.partition0(topic, brokers)
 	b.lead(topic, sick)
 	at, damaged := int64(0), false
