@@ -53,7 +53,7 @@ func (c *cluster) removeTopic() {
 // something was lost that nobody has noticed: it could be put there alone.
 func (c *cluster) reassign() {
 	asked := c.someNode()
-	if asked == nil || !c.noticed() {
+	if asked == nil || !c.noticed(nil) {
 		return
 	}
 	p := model.Partition{Topic: c.topic, Index: int32(c.w.Rand.IntN(c.opts.Partitions))}
@@ -108,7 +108,7 @@ func (c *cluster) newTopic() {
 // of one, what a node has lost may be the last of it: for a while nobody knows which it is.
 func (c *cluster) changeSettings() {
 	n := c.someNode()
-	if n == nil || !c.noticed() {
+	if n == nil || !c.noticed(nil) {
 		return
 	}
 	over := c.doubt()

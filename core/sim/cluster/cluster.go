@@ -27,8 +27,9 @@ type cluster struct {
 	net      *memnet.Machine
 	network  *network
 	nodes    []*node
-	made     int   // nodes, with those that have left
-	retiring *node // or nil
+	made     int     // nodes, with those that have left
+	retiring *node   // or nil
+	gone     []*node // that were forgotten, and have come back
 	byPlace  map[memnet.Node]*node
 	faulty   bool
 	round    int  // of faults
@@ -193,6 +194,11 @@ func (c *cluster) runUntil(stop func() bool) {
 				n.loops.Pump()
 			}
 		}
+		for _, n := range c.gone {
+			if n.up() {
+				n.loops.Pump()
+			}
+		}
 		c.network.pump()
 		if c.w.Over() {
 			return
@@ -265,6 +271,11 @@ func (c *cluster) unserved() string {
 			return fmt.Sprintf("node %d is fenced", n.id)
 		}
 		ids = append(ids, n.id)
+	}
+	for _, n := range c.gone {
+		if n.up() {
+			return fmt.Sprintf("node %d runs, and was forgotten", n.id)
+		}
 	}
 	if why := check.Unsettled(c.check.Newest(), ids); why != "" {
 		return why

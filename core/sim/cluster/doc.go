@@ -11,8 +11,10 @@
 //
 // Nodes form a cluster as in production: the first creates it, the others find it and join,
 // and the quorum grows to three voters. More join later, some lose their disks, and some
-// leave in order. A save of the quorum's disk is there when it has returned; a node may die
-// inside one. Clocks drift; a jump of the wall clock moves the times that stores stamp.
+// leave in order. In some runs voters leave too, others are lost for ever with their disks and
+// replaced by new ones, and nodes come back that were forgotten (depart.go). A save of the
+// quorum's disk is there when it has returned; a node may die inside one. Clocks drift; a jump of
+// the wall clock moves the times that stores stamp.
 //
 // One seed is one run, the same every time; Raft draws from the one source of randomness of
 // the process, so that a process runs one seed at a time. What is checked is in package

@@ -125,7 +125,11 @@ func (m *metadata) Deadline() (time.Time, bool) { return m.n.quorum.Loop().Deadl
 // Turn implements world.Loop.
 func (m *metadata) Turn(now time.Time) {
 	m.n.quorum.Loop().Turn(now)
-	if ended, err := m.n.quorum.Ended(); ended && !m.n.life.over {
+	switch ended, err := m.n.quorum.Ended(); {
+	case !ended || m.n.life.over:
+	case m.n.isGone() && errors.Is(err, quorum.ErrRemoved):
+		m.n.c.returned(m.n)
+	default:
 		m.n.c.check.Violate("the quorum of node %d has ended: %v", m.n.id, err)
 	}
 }

@@ -37,6 +37,7 @@ type node struct {
 
 	starts  int
 	retired bool  // it does not start again
+	lost    *left // what it had, if it was lost for ever
 	life    *life // of the last start
 	paused  bool
 	// touched: something has reached the process that its loops may have to do with, since they

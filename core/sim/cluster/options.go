@@ -33,6 +33,8 @@ type Options struct {
 	StoreCall      time.Duration // likewise, the longest wait of a call before it reaches the store
 	Calm           time.Duration // the longest pause between two misfortunes
 	FaultOneIn     int           // operations of a store fail, while faults are on
+	// Departures: nodes that vote leave for ever too, and nodes are lost for ever with their disks.
+	Departures bool
 	// Log gets every event; nil: nobody.
 	Log func(string)
 }
@@ -43,7 +45,7 @@ func OptionsOf(seed uint64) Options {
 	nodes := []int{1, 3, 3, 3, 3, 3, 3, 5}[w.Rand.IntN(8)]
 	flush, blackouts := partition.FlushPolicy(w.Rand.IntN(2)), w.Chance(3)
 	batches, faulty := 20+w.Rand.IntN(60), w.Between(5*time.Second, 20*time.Second)
-	return Options{
+	o := Options{
 		Nodes:      nodes,
 		NodesMax:   []int{nodes, nodes, max(nodes+1, 3)}[w.Rand.IntN(3)],
 		Partitions: 1 + w.Rand.IntN(4),
@@ -67,6 +69,10 @@ func OptionsOf(seed uint64) Options {
 		Calm:            w.Between(100*time.Millisecond, 3*time.Second),
 		FaultOneIn:      20 + w.Rand.IntN(300),
 	}
+	if nodes >= votersTarget && world.New(seed^0xfa11, nil).Chance(4) {
+		o.Departures, o.NodesMax = true, nodes+1
+	}
+	return o
 }
 
 // LongOptionsOf draws the shape of a run that lasts so long, in rounds, on a cluster that

@@ -38,6 +38,8 @@ type Report struct {
 	Excused     int // partitions at such times, of which something that was committed may be lost
 	Joins       int // of nodes
 	Retired     int // likewise, for ever
+	Lost        int // of those, with their disks
+	Returned    int // likewise, that came back when they were forgotten, and ended
 	Topics      int
 	Removals    int // of topics
 	Changes     int // of settings

@@ -10,10 +10,13 @@ import (
 	"github.com/brokerd/brokerd/sdk/transport/memnet"
 )
 
-// retire takes a node that does not vote out of the cluster for ever, as an operator does: its
-// replicas go to others, it is stopped, and the cluster forgets it.
+// retire takes a node out of the cluster for ever, as an operator does: its replicas go to others,
+// and its vote if it has one, it is stopped, and the cluster forgets it.
 func (c *cluster) retire(n *node) {
-	if c.retiring != nil || len(c.nodes) <= votersTarget || c.mayVote(n) {
+	switch {
+	case c.retiring != nil || len(c.nodes) <= votersTarget:
+		return
+	case c.opts.Departures && c.unvoted() != "", !c.opts.Departures && c.mayVote(n):
 		return
 	}
 	c.w.Note("node %d is to leave for ever", n.id)
@@ -28,17 +31,18 @@ func (c *cluster) retireMore() {
 		b, registered := img.Broker(n.id)
 		changes, held := c.replicasOf(n, img)
 		switch asked := c.someNode(); {
-		case !registered && held == 0 && !n.up():
+		case !registered && held == 0 && !n.up() && !c.remembers(n, img):
 			c.w.Note("node %d has left for ever", n.id)
 			c.report.Retired++
 			c.nodes = slices.DeleteFunc(c.nodes, func(o *node) bool { return o == n })
 			c.retiring = nil
+			c.comeBack(n)
 			return
 		case asked == nil:
-		case held > 0 && n.retired: // somebody has put a topic there meanwhile
+		case held > 0 && n.retired && n.lost == nil: // somebody has put a topic there meanwhile
 			n.retired = false
 			c.restart(n)
-		case held > 0 && !c.noticed():
+		case held > 0 && !c.noticed(n):
 		case held > 0:
 			over := c.doubt()
 			asked.command(controller.AlterReassignments{Changes: changes}, func(a controller.Answer) {
@@ -46,9 +50,13 @@ func (c *cluster) retireMore() {
 					over()
 				}
 			})
+		case c.opts.Departures && c.takesVote(n, asked):
 		case n.up():
 			n.retired = true
 			n.kill(memnet.Reset)
+		case c.remembers(n, img):
+			n.retired = true
+			c.forgetMember(n, asked, img)
 		case registered && b.Fenced:
 			n.retired = true
 			asked.command(controller.UnregisterBroker{ID: n.id, Epoch: b.Epoch}, func(controller.Answer) {})

@@ -68,9 +68,9 @@ func (c *cluster) doubtful() bool {
 	return len(c.doubts) > 0
 }
 
-// noticed: no node has lost anything that it has not told of.
-func (c *cluster) noticed() bool {
-	return !slices.ContainsFunc(c.nodes, func(n *node) bool { return n.mayHaveLost || n.wiped })
+// noticed: no node has lost anything that it has not told of, but for one, or nil.
+func (c *cluster) noticed(but *node) bool {
+	return !slices.ContainsFunc(c.nodes, func(n *node) bool { return n != but && (n.mayHaveLost || n.wiped) })
 }
 
 // flushed: a node that knows that it alone is in sync has flushed what was committed by then.

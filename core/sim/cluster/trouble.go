@@ -27,6 +27,10 @@ func (c *cluster) happen() {
 	if !n.up() {
 		return
 	}
+	if c.opts.Departures && c.w.Chance(6) {
+		c.depart(n)
+		return
+	}
 	switch c.w.Rand.IntN(30) {
 	case 0, 1:
 		n.faults.Arm(func() { c.kill(n) })
@@ -135,7 +139,9 @@ func (c *cluster) losePower(n *node) {
 // was acknowledged may be lost with it.
 func (c *cluster) killAll() {
 	if c.opts.Blackouts && c.w.Chance(2) {
-		c.blackout()
+		if n := c.retiring; n == nil || n.lost == nil { // or all that it had could be missed for ever
+			c.blackout()
+		}
 		return
 	}
 	power := c.opts.Flush == partition.FlushAlways && c.w.Chance(2)
@@ -197,14 +203,19 @@ func (c *cluster) wipe(n *node) {
 
 // join adds a node.
 func (c *cluster) join() {
-	if len(c.nodes) >= c.opts.NodesMax {
-		return
+	if len(c.nodes) < c.opts.NodesMax {
+		c.joinNew()
 	}
+}
+
+// joinNew adds one, also where there are as many as there are to be.
+func (c *cluster) joinNew() {
 	n, err := c.addNode()
 	if err != nil {
 		c.check.Violate("a node cannot be added: %v", err)
 		return
 	}
+	n.faults.On = c.faulty
 	c.report.Joins++
 	for _, o := range c.nodes {
 		if o != n {
