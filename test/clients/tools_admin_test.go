@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // values are n records for one partition of a topic, with timestamps from 1000 on, a
@@ -417,8 +418,8 @@ func (r *toolRun) replicas(topic string) ([]string, error) {
 	return all, topics[topic].Err
 }
 
-// reassignMove: a partition goes from one broker to another, with its records, and the
-// tool tells of the way and of the end.
+// reassignMove: a partition goes from one broker to another, throttled, with its records; the
+// tool tells of the way and of the end, and then takes the throttle away.
 func reassignMove(r *toolRun) {
 	ids, _ := r.brokerIDs()
 	if len(ids) == 1 {
@@ -435,13 +436,22 @@ func reassignMove(r *toolRun) {
 	}
 	to := ids[(slices.Index(ids, before[0])+1)%len(ids)]
 	plan := r.file("plan.json", fmt.Sprintf(`{"version":1,"partitions":[{"topic":%q,"partition":0,"replicas":[%s]}]}`, name, to))
-	r.contains(r.ok(reassignTool, "--execute", "--reassignment-json-file", plan), "Successfully started partition reassignment for "+name+"-0")
+	out := r.ok(reassignTool, "--execute", "--reassignment-json-file", plan, "--throttle", "10000000")
+	r.contains(out, "The inter-broker throttle limit was set to 10000000 B/s")
+	r.contains(out, "Successfully started partition reassignment for "+name+"-0")
+	want := []string{
+		"broker " + before[0] + ": leader.replication.throttled.rate=10000000", "broker " + before[0] + ": follower.replication.throttled.rate=10000000",
+		"broker " + to + ": leader.replication.throttled.rate=10000000", "broker " + to + ": follower.replication.throttled.rate=10000000",
+		"topic: leader.replication.throttled.replicas=0:" + before[0], "topic: follower.replication.throttled.replicas=0:" + to,
+	}
+	r.soon(func() error { return sameThrottles(r.throttles(name), want) })
 	r.soon(func() error {
 		if out := r.ok(reassignTool, "--verify", "--reassignment-json-file", plan); !strings.Contains(out, "Reassignment of partition "+name+"-0 is completed.") {
 			return errors.New(out)
 		}
 		return nil
 	})
+	r.soon(func() error { return sameThrottles(r.throttles(name), nil) })
 	if after, err := r.replicas(name); err != nil || !slices.Equal(after, []string{to}) {
 		r.Errorf("it is at %v, want %s: %v", after, to, err)
 	}
@@ -449,6 +459,43 @@ func reassignMove(r *toolRun) {
 	if got := len(r.readAll(r.addr, name)); got != 4 {
 		r.Errorf("%d records are there, want 4", got)
 	}
+}
+
+// throttles are all that was set of brokers' throttles, and of a topic's.
+func (r *toolRun) throttles(topic string) (all []string) {
+	r.Helper()
+	admin := r.admin(r.addr)
+	collect := func(of string, configs []kadm.Config, source kmsg.ConfigSource) {
+		for _, c := range configs {
+			if strings.Contains(c.Key, ".replication.throttled.") && c.Source == source {
+				all = append(all, of+": "+c.Key+"="+c.MaybeValue())
+			}
+		}
+	}
+	ids, _ := r.brokerIDs()
+	for _, id := range ids {
+		n, _ := strconv.ParseInt(id, 10, 32)
+		broker, err := admin.DescribeBrokerConfigs(r.within(askTimeout), int32(n))
+		if err != nil || broker[0].Err != nil {
+			r.Fatalf("settings of broker %s: %v, %v", id, broker, err)
+		}
+		collect("broker "+id, broker[0].Configs, kmsg.ConfigSourceDynamicBrokerConfig)
+	}
+	configs, err := admin.DescribeTopicConfigs(r.within(askTimeout), topic)
+	if err != nil || configs[0].Err != nil {
+		r.Fatalf("settings of %s: %v, %v", topic, configs, err)
+	}
+	collect("topic", configs[0].Configs, kmsg.ConfigSourceDynamicTopicConfig)
+	return all
+}
+
+func sameThrottles(got, want []string) error {
+	want = slices.Clone(want)
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		return fmt.Errorf("the throttles are %q, want %q", got, want)
+	}
+	return nil
 }
 
 func aclsRefused(r *toolRun) {
