@@ -13,8 +13,12 @@ test: lint unit race sim cross e2e clients
 # Everything but the tests that start real brokers and clients.
 PACKAGES = $(shell go list ./... | grep -v -e /test/e2e -e /test/clients -e /test/chaos)
 
+# So many packages are tested at a time: one more than there are processors, since tests of
+# transports and plugins wait for half of their time.
+BESIDE = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 unit:
-	go test -vet=off -timeout 20m $(PACKAGES)
+	go test -vet=off -p $(BESIDE) -timeout 20m $(PACKAGES)
 
 # Packages that start no goroutine, nor do their tests (test/arch looks): the race detector
 # has nothing to see there. Nor has it in simulators.
@@ -27,7 +31,7 @@ SIMULATORS = core/sim core/sim/cluster
 # Of the kits of transports, each of which takes minutes under the detector, it sees one
 # security of transport-tcp and one carrier of messages.
 race:
-	go test -vet=off -race -timeout 20m -skip '^TestConformsTLS$$|^TestConformsPlaintext$$|^TestTransportKitOverMessages$$/^grpc$$' $(filter-out $(addprefix %/,$(ONE_GOROUTINE) $(SIMULATORS)),$(PACKAGES))
+	go test -vet=off -race -p $(BESIDE) -timeout 20m -skip '^TestConformsTLS$$|^TestConformsPlaintext$$|^TestTransportKitOverMessages$$/^grpc$$' $(filter-out $(addprefix %/,$(ONE_GOROUTINE) $(SIMULATORS)),$(PACKAGES))
 
 # Fifteen thousand simulated runs, and seven thousand with groups of consumers, each with
 # crashes; and a little of long ones of clusters.
