@@ -10,25 +10,29 @@ import (
 )
 
 // overtakenOneIn: of so many questions of a leader for another ISR one comes late.
-const overtakenOneIn = 12
+const overtakenOneIn = 6
 
-// overtaken has a question for another ISR come late. Meanwhile the controller fences one of
-// those that are named in it, who is back by its next heartbeat, and who hears its leader late
-// too; and those that are to leave are back. The leader hears of all that at once.
+// overtaken has a question for another ISR come late. Meanwhile one of those that are named in it
+// is fenced, and back by its next heartbeat; or one that is to join loses power, and is back in
+// another life. Who that is hears its leader late too; and those that are to leave are back. The
+// leader hears of all that at once.
 func (c *cluster) overtaken(n *node, changes []model.ISRChange) {
 	if !c.faulty || !c.w.Chance(overtakenOneIn) {
 		return
 	}
 	change := changes[c.w.Rand.IntN(len(changes))]
 	active := c.active()
-	named := c.followers(n, change)
+	named, joining := c.followers(n, change)
 	if active == nil || active == n || len(named) == 0 {
 		return
 	}
 	c.report.Overtaken++
-	fenced := named[c.w.Rand.IntN(len(named))]
-	late := c.w.Between(50*time.Millisecond, 800*time.Millisecond)
-	c.w.Note("node %d asks for another ISR, which takes %v; node %d is fenced meanwhile", n.id, late, fenced.id)
+	other, loses := named[c.w.Rand.IntN(len(named))], false
+	if len(joining) > 0 && c.w.Chance(2) {
+		other, loses = joining[c.w.Rand.IntN(len(joining))], true
+	}
+	late := c.w.Between(50*time.Millisecond, lateMax)
+	c.w.Note("node %d asks for another ISR, which takes %v; node %d is fenced meanwhile, or loses power: %v", n.id, late, other.id, loses)
 	for _, o := range c.nodes {
 		if o != n {
 			c.usual(n, o)
@@ -36,16 +40,25 @@ func (c *cluster) overtaken(n *node, changes []model.ISRChange) {
 			o.resume()
 		}
 	}
-	for _, o := range []*node{active, fenced} {
+	for _, o := range []*node{active, other} {
 		c.wrong(n, o, memnet.Faults{Delay: memnet.Range{Min: late, Max: late}})
 	}
-	c.w.After(c.w.Between(0, late/2), func() {
-		if epoch, ok := fenced.member.Epoch(); ok && c.faulty && active.up() && !active.paused {
-			active.command(controller.FenceBroker{ID: fenced.id, Epoch: epoch}, func(controller.Answer) {})
+	c.w.After(c.w.Between(0, late/4), func() {
+		epoch, ok := other.member.Epoch()
+		switch {
+		case !c.faulty:
+		case loses:
+			c.losePower(other)
+		case ok && active.up() && !active.paused:
+			active.command(controller.FenceBroker{ID: other.id, Epoch: epoch}, func(controller.Answer) {})
 		}
 	})
-	c.mend(n, []*node{active, fenced}, 2*late)
+	c.mend(n, []*node{active, other}, 2*late)
 }
+
+// lateMax is less than a lease: what a leader says to the controller after its question comes
+// as late, its heartbeats too.
+const lateMax = 900 * time.Millisecond
 
 // active is the node of the active controller, or nil.
 func (c *cluster) active() *node {
@@ -56,12 +69,19 @@ func (c *cluster) active() *node {
 	return c.nodes[i]
 }
 
-// followers are the nodes that are up, beside the leader, of those that are to be in sync.
-func (c *cluster) followers(leader *node, change model.ISRChange) (out []*node) {
+// followers are the nodes that are up, beside the leader, of those that are to be in sync, and of
+// those the ones that are not yet.
+func (c *cluster) followers(leader *node, change model.ISRChange) (named, joining []*node) {
+	p, _, ok := c.check.Newest().Partition(change.Partition)
 	for _, m := range change.ISR {
-		if n := c.node(m.Node); n != nil && n != leader && n.up() {
-			out = append(out, n)
+		n := c.node(m.Node)
+		if n == nil || n == leader || !n.up() {
+			continue
+		}
+		named = append(named, n)
+		if ok && !slices.Contains(p.ISR, m.Node) {
+			joining = append(joining, n)
 		}
 	}
-	return out
+	return named, joining
 }

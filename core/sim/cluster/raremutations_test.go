@@ -43,7 +43,7 @@ var rareMutations = []mutant.Mutation{
 	},
 	{
 		// It takes a follower that begins another life, with less, while its leader's question names
-		// the earlier one.
+		// the earlier one. (overtaken.go)
 		Name: "let another life of a broker into the ISR",
 		File: "core/controller/isr.go",
 		Old:  "!ok || b.Epoch != m.Epoch && !unheard || ", New: "!ok || b.Epoch != m.Epoch && !unheard && m.Epoch < 0 || ",
@@ -90,8 +90,8 @@ var rareMutations = []mutant.Mutation{
 	{
 		// It takes a leader that was fenced while it was paused, and what had reached it. (leases.go)
 		Name: "hold a lease after a pause",
-		File: "core/replica/lease.go",
-		Old:  "\treturn until != 0 && int64", New: "\treturn until < 0 && int64",
+		File: "core/partition/append.go",
+		Old:  "\t\tif !w.weak || m.doubt {\n", New: "\t\tif !w.weak || m.doubt && m.epoch < 0 {\n",
 	},
 	{
 		// It takes a first broker that has lost its disks, and cannot reach those that know its

@@ -58,6 +58,14 @@ func TestClusterSeeds(t *testing.T) {
 			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
 		}
 	}
+	for name, got := range map[string]int{
+		"questions that came late": total.Overtaken, "votes after which voter and candidate went": total.Ballots, "questions without an answer": total.Unheard,
+		"deaths in a save": total.SaveDeaths, "lost disks": total.Wipes,
+	} {
+		if uint64(got) < *seedsFlag/20 {
+			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
+		}
+	}
 }
 
 const reportPrefix = "report of the seeds: "
