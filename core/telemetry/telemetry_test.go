@@ -28,6 +28,30 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// What operators are told to look at is in the table.
+func TestOperatorsAreToldOfMetricsThatThereAre(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := make(map[string]bool)
+	for _, m := range Table() {
+		known[m.Name] = true
+		if m.Kind == Histogram {
+			known[m.Name+"_bucket"] = true
+		}
+	}
+	named := regexp.MustCompile(`brokerd_[a-z_]+(\.\.\.)?`).FindAllString(string(page), -1)
+	if len(named) < 20 {
+		t.Errorf("the page names %d metrics: is it still the one?", len(named))
+	}
+	for _, name := range named {
+		if !known[name] && !strings.HasSuffix(name, "...") {
+			t.Errorf("docs/operators.md names %s, which there is not", name)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	name := regexp.MustCompile(`^brokerd_[a-z]+(_[a-z]+)+$`)
 	unit := regexp.MustCompile(`_(seconds|bytes|total|count|info|state)$`)
