@@ -18,6 +18,8 @@ func (c *cluster) administer(round int) {
 			return
 		}
 		switch {
+		case c.opts.Throttle > 0 && c.w.Chance(3):
+			c.changeThrottles()
 		case c.w.Chance(2):
 			c.changeSettings()
 		case len(c.more) < c.opts.TopicsMax:
@@ -101,6 +103,33 @@ func (c *cluster) newTopic() {
 	c.makeTopic(topic, func(id model.TopicID) {
 		c.report.Topics++
 		c.more = append(c.more, model.TopicRef{Name: topic.Name, ID: id})
+	})
+}
+
+// throttled are the settings of a topic of which all replicas are throttled.
+func throttled() map[string]*string {
+	all := "*"
+	return map[string]*string{"leader.replication.throttled.replicas": &all, "follower.replication.throttled.replicas": &all}
+}
+
+// changeThrottles gives all brokers another rate, or none, to send by or to receive by.
+func (c *cluster) changeThrottles() {
+	n := c.someNode()
+	if n == nil {
+		return
+	}
+	key := []string{"leader.replication.throttled.rate", "follower.replication.throttled.rate"}[c.w.Rand.IntN(2)]
+	op := model.ConfigOp{Key: key, Kind: model.ConfigDelete}
+	if !c.w.Chance(4) {
+		rate := fmt.Sprint(c.opts.Throttle >> c.w.Rand.IntN(3))
+		op = model.ConfigOp{Key: key, Value: &rate}
+	}
+	change := model.ConfigChange{Resource: model.BrokerResource(model.NoNode), Ops: []model.ConfigOp{op}}
+	n.command(controller.AlterConfigs{Changes: []model.ConfigChange{change}}, func(a controller.Answer) {
+		if a.Err == nil && a.Errs[0] == nil {
+			c.report.Throttles++
+			c.w.Note("%s is changed to %v", key, op.Value != nil)
+		}
 	})
 }
 

@@ -148,6 +148,9 @@ func (c *cluster) form() error {
 	}
 	until(func() bool { return c.unserved() == "" })
 	topic := model.NewTopic{Name: topicName, Partitions: int32(c.opts.Partitions), ReplicationFactor: int16(min(3, len(c.nodes)))}
+	if c.opts.Throttle > 0 {
+		topic.Configs = throttled()
+	}
 	c.makeTopic(topic, func(id model.TopicID) { c.topic = id })
 	until(func() bool { return c.topic != model.TopicID{} && c.unserved() == "" })
 	if why := c.unserved(); why != "" || c.topic == (model.TopicID{}) {

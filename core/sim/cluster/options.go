@@ -35,6 +35,9 @@ type Options struct {
 	FaultOneIn     int           // operations of a store fail, while faults are on
 	// Departures: nodes that vote leave for ever too, and nodes are lost for ever with their disks.
 	Departures bool
+	// Throttle is about how many bytes a second go to replicas that catch up, of which there are
+	// throttles then that change while faults are on; zero: there are none.
+	Throttle int64
 	// Log gets every event; nil: nobody.
 	Log func(string)
 }
@@ -71,6 +74,9 @@ func OptionsOf(seed uint64) Options {
 	}
 	if nodes >= votersTarget && world.New(seed^0xfa11, nil).Chance(4) {
 		o.Departures, o.NodesMax = true, nodes+1
+	}
+	if t := world.New(seed^0x7407, nil); o.NodesMax > 1 && t.Chance(4) {
+		o.Throttle = 5_000 << t.Rand.IntN(4)
 	}
 	return o
 }

@@ -43,6 +43,7 @@ type Report struct {
 	Topics      int
 	Removals    int // of topics
 	Changes     int // of settings
+	Throttles   int // likewise, of rates by which replicas catch up
 	Reassigned  int // partitions, as it was asked
 	Moves       int // of partitions, that came to their end
 	SaveDeaths  int // of nodes, in a save of the quorum's disk
