@@ -31,7 +31,7 @@ func (m *Machine) append(now time.Time, in *Append, out *Effects) {
 		m.refuse(out, in.ID, fmt.Errorf("partition %s is offline: %w: %w", m.partition, m.why, model.ErrStorage))
 		return
 	case m.standing.cutOff:
-		m.turnAway(now, out, in.ID, &in.Batch, m.errCutOff())
+		m.turnAway(now, out, in.ID, &in.Batch, errCutOff(m.partition))
 		return
 	case in.Acks == model.AcksAll && len(m.isr) < m.minISR:
 		m.turnAway(now, out, in.ID, &in.Batch, fmt.Errorf("%d in sync, %d needed: %w", len(m.isr), m.minISR, model.ErrNotEnoughReplicas))

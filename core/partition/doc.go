@@ -19,8 +19,8 @@
 // survives the loss of power of the machine.
 //
 // While others may lead by now, a leader that commits nothing for Limits.CommitMax sends all
-// that wait to look who leads, and those that come, until something is committed
-// again. What of theirs has an offset stays in the log, so that a repeat of it is known here,
+// that wait to look who leads, and those that come, readers as well, until something is
+// committed again. What of theirs has an offset stays in the log, so that a repeat of it is known here,
 // or where it was copied to. A leader that commits goes on: that it may rests on epochs, and on
 // no lease.
 //

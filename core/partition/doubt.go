@@ -68,7 +68,7 @@ func (m *Machine) uncommitted(now time.Time, out *Effects) {
 		return
 	}
 	*s = standing{hw: s.hw, cutOff: true}
-	err := m.errCutOff()
+	err := errCutOff(m.partition)
 	m.expireQueued(now, out, func(time.Time) bool { return true }, err)
 	for i := range m.inflight.len() {
 		if e := m.inflight.at(i); !e.answered {
@@ -81,6 +81,6 @@ func (m *Machine) uncommitted(now time.Time, out *Effects) {
 
 // errCutOff sends clients to look who leads. What of theirs is in the log stays there, so that
 // it is known when it comes again, here or where it was copied to.
-func (m *Machine) errCutOff() error {
-	return fmt.Errorf("partition %s: nothing can be committed here, and others may lead: %w", m.partition, model.ErrNotLeaderOrFollower)
+func errCutOff(p model.Partition) error {
+	return fmt.Errorf("partition %s: nothing can be committed here, and others may lead: %w", p, model.ErrNotLeaderOrFollower)
 }

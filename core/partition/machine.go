@@ -294,6 +294,7 @@ func (m *Machine) View() View {
 		LEO:        m.stored,
 		Gen:        m.gen,
 		Why:        m.why,
+		CutOff:     m.standing.cutOff,
 		epochs:     m.epochs,
 		backed:     len(m.lead.Replicas) > 1,
 		damaged:    m.whole.damaged >= 0 && m.role == roleLeader && !m.yields(),

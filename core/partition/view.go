@@ -34,6 +34,7 @@ type View struct {
 	LEO        int64
 	Gen        Generation
 	Why        error // for StatusOffline, and while the log cannot be opened
+	CutOff     bool  // it leads, and others may by now: nothing has been committed here for a while
 
 	epochs *epochCache
 	// backed: there are other replicas; damaged: a read has met damage, and nobody else is to lead.
@@ -50,6 +51,8 @@ func (v *View) Serving() error {
 	switch {
 	case v.Follows:
 		return fmt.Errorf("partition %s is followed here: %w", v.Partition, model.ErrNotLeaderOrFollower)
+	case v.CutOff:
+		return errCutOff(v.Partition)
 	case v.Status == StatusServing || v.Status == StatusReopened:
 		return nil
 	case v.Status == StatusOffline:

@@ -72,7 +72,7 @@ func TestNoLeaseNoWeakAcks(t *testing.T) {
 
 // TestACutOffLeaderSendsClientsAway: what waits for followers that are not heard is given up
 // soon after the lease is over, though nobody comes to wake the shard, and what comes then at
-// once; within a lease, and with the next one, it waits.
+// once, readers as well; within a lease, and with the next one, it waits.
 func TestACutOffLeaderSendsClientsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
@@ -101,6 +101,11 @@ func TestACutOffLeaderSendsClientsAway(t *testing.T) {
 		time.Sleep(lease / 2) // of the bubble
 		f.Leased(time.Now().Add(lease))
 		late := send()
+		read := make(chan *model.FetchAnswer, 1)
+		go func() {
+			read <- f.Fetch(t.Context(), model.Fetch{MaxWait: time.Hour, MinBytes: 1, MaxBytes: 1 << 20,
+				Partitions: []model.FetchPartition{{Partition: part(0), MaxBytes: 1 << 20, CurrentEpoch: model.NoEpoch, LastFetchedEpoch: model.NoEpoch}}})
+		}()
 		time.Sleep(lease + cfg.Limits.CommitMax/2)
 		for _, answer := range []func() (model.Appended, bool){early, late} {
 			if r, ok := answer(); ok {
@@ -115,6 +120,12 @@ func TestACutOffLeaderSendsClientsAway(t *testing.T) {
 		}
 		if r, ok := send()(); !ok || !errors.Is(r.Err, model.ErrNotLeaderOrFollower) || !r.Refused {
 			t.Fatalf("to a leader that is cut off: answered %t, %+v", ok, r)
+		}
+		if got := <-read; !errors.Is(got.Partitions[0].Err, model.ErrNotLeaderOrFollower) {
+			t.Fatalf("a reader at the end is told %+v", got.Partitions[0])
+		}
+		if got := f.Offsets(t.Context(), []model.OffsetQuery{{Partition: part(0), Timestamp: model.TimestampLatest, CurrentEpoch: model.NoEpoch}})[0]; !errors.Is(got.Err, model.ErrNotLeaderOrFollower) {
+			t.Fatalf("who asks for the end is told %+v", got)
 		}
 		f.Leased(time.Now().Add(time.Hour))
 		again := send()

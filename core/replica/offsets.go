@@ -59,7 +59,7 @@ func (m *Manager) served(ctx context.Context, p model.Partition, until time.Time
 	}
 	v := r.view.Load()
 	if v.Status == partition.StatusServing {
-		return r, v, nil
+		return r, v, v.Serving()
 	}
 	left := until.Sub(m.deps.Clock.Now())
 	if left <= 0 {

@@ -81,7 +81,8 @@ func (r *replica) publish() (news int64) {
 		return 0
 	}
 	r.view.Store(&view{View: now, handle: r.handle})
-	if old == nil || old.Status != now.Status || old.handle != r.handle || old.LogStart != now.LogStart || old.Epoch != now.Epoch {
+	if old == nil || old.Status != now.Status || old.handle != r.handle || old.LogStart != now.LogStart || old.Epoch != now.Epoch ||
+		old.CutOff != now.CutOff {
 		return anything
 	}
 	if old.HighWater == now.HighWater {
