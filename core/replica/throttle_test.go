@@ -107,6 +107,60 @@ func TestThrottleChanges(t *testing.T) {
 	}
 }
 
+// TestThrottlesAllocateNothing: a turn costs no memory.
+func TestThrottlesAllocateNothing(t *testing.T) {
+	all := newThrottles(2)
+	now := time.Unix(1000, 0)
+	all.set(now, 1<<30, map[model.NodeID]int64{2: 1 << 30})
+	by := throttled{own: true, theirs: true}
+	if n := testing.AllocsPerRun(1000, func() {
+		now = now.Add(time.Millisecond)
+		all.use(by, 2, 1, 1)
+		if _, ok := all.begin(by, 2, 1, now, sliceBytes); !ok {
+			t.Error("it may never pass")
+		}
+		all.end(by, 2, 1, now, sliceBytes, 1000)
+		all.use(by, 2, 1, -1)
+	}); n > 0 {
+		t.Errorf("%v allocations a turn", n)
+	}
+}
+
+// TestLeadersShareAFollowersRate: those from which it catches up, and nobody else.
+func TestLeadersShareAFollowersRate(t *testing.T) {
+	f := newFleet(t, 4, 3, nil)
+	f.throttle(-1, 1000, "", "0:3,1:3,2:3,0:4")
+	f.elect(part(1), 2)
+	rates := func(want ...int64) {
+		t.Helper()
+		for i, want := range want {
+			b := f.brokers[model.NodeID(i+1)]
+			b.throttles.mu.Lock()
+			got := b.throttles.ofLocked(3).rate
+			b.throttles.mu.Unlock()
+			if got != want {
+				t.Errorf("broker %d sends broker 3 %d bytes a second, want %d", i+1, got, want)
+			}
+		}
+	}
+	const none = topicconfig.Unthrottled
+	rates(none, none, none)
+	f.mesh.cut(3, 1, true)
+	f.mesh.cut(3, 2, true)
+	without := []model.NodeID{1, 2, 4}
+	f.apply(&image.PartitionChangeRecord{Partition: part(0), ISR: without})
+	rates(1000, none, none)
+	f.apply(&image.PartitionChangeRecord{Partition: part(1), ISR: without})
+	f.apply(&image.PartitionChangeRecord{Partition: part(2), ISR: without})
+	rates(500, 500, none)
+	f.throttle(-1, 1, "", "*")
+	rates(1, 1, none)
+	f.throttle(-1, 0, "", "1:3")
+	rates(none, 0, none)
+	f.throttle(-1, -1, "", "*")
+	rates(none, none, none)
+}
+
 // throttle sets or takes away what counts for a fleet's topic: rates in bytes a second, -1 for
 // none, and lists of replicas.
 func (f *fleet) throttle(leaderRate, followerRate int64, leaders, followers string) {
