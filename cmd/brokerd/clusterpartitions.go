@@ -57,7 +57,7 @@ func (l *lossView) why() string {
 	if l.Unclean {
 		return "an unclean election"
 	}
-	return "all that were in sync had lost their power, and the longest log leads"
+	return "all that were in sync may have lost something, as by a loss of power: the longest log leads"
 }
 
 // askTopics asks for all topics, or those that are named, with what brokerd tells of their

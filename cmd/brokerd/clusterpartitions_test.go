@@ -21,7 +21,7 @@ func TestPartitionsTellMore(t *testing.T) {
 		{name: "of a cluster that tells nothing", minISR: 1},
 		{name: "the minimum", tags: map[uint32]string{tagMinISR: "00000002"}, minISR: 2},
 		{name: "the longest log", tags: map[uint32]string{tagLoss: "00000005" + "0000000000000102" + "000000e8d4a51000" + "00"}, minISR: 1,
-			loss: "orders-3: acknowledged records from offset 258 on may be missing since 2001-09-09T01:46:40Z (all that were in sync had lost their power, and the longest log leads, leader epoch 5)"},
+			loss: "orders-3: acknowledged records from offset 258 on may be missing since 2001-09-09T01:46:40Z (all that were in sync may have lost something, as by a loss of power: the longest log leads, leader epoch 5)"},
 		{name: "an unclean election", tags: map[uint32]string{tagLoss: "00000005" + "ffffffffffffffff" + "000000e8d4a51000" + "01"}, minISR: 1,
 			loss: "orders-3: acknowledged records may be missing since 2001-09-09T01:46:40Z (an unclean election, leader epoch 5)"},
 		{name: "what cannot be read", tags: map[uint32]string{tagLoss: "00", tagMinISR: "0000000001"}, minISR: 1},
@@ -74,7 +74,7 @@ func TestLossesAreShown(t *testing.T) {
 		}
 		return strings.Split(strings.TrimSpace(out.String()), "\n")
 	}
-	const why = " (all that were in sync had lost their power, and the longest log leads)"
+	const why = " (all that were in sync may have lost something, as by a loss of power: the longest log leads)"
 	lines := shown()
 	if len(lines) != lossLines+1 || lines[0] != "loss       t02: acknowledged records may be missing since 2026-01-31T11:00:00Z, of partition 7"+why ||
 		lines[1] != "loss       t03: acknowledged records may be missing since 2026-01-31T11:00:00Z, of partition 7 from offset 3 on"+why ||

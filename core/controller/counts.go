@@ -11,7 +11,7 @@ import (
 // What a new topic begins with is not counted.
 type Counts struct {
 	// Elections by what is known of the leader: it has all that was acknowledged; it has the
-	// longest log where all that had everything lost their power; it may have anything.
+	// longest log where all that had everything may have lost something; it may have anything.
 	Clean, Longest, Unclean int64
 	// Shrinks and Expands of ISRs. Where one replica left and another joined, it is both.
 	Shrinks, Expands int64

@@ -95,7 +95,7 @@ type Loss struct {
 	// the controller was not told.
 	From int64
 	// Unclean: it was nobody who was known to have all, by an operator's word or the topic's
-	// setting. Else all who were had lost their power, and it had the longest log.
+	// setting. Else all who were may have lost something, and it had the longest log.
 	Unclean bool
 	// At is when, by the clock of the controller, in milliseconds since 1970.
 	At int64

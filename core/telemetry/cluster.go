@@ -191,7 +191,7 @@ func controllerMetrics() []clusterMetric {
 		{row("lossy_partitions_count", Gauge, "Those that were ever given a leader which may lack acknowledged records: `brokerd cluster status` names those of late, `brokerd topic describe` all."+alone), active(func(k *Controller) float64 { return float64(k.Lossy) })},
 		{row("last_loss_seconds", Gauge, "When that was last, in seconds since 1970; 0: never. Later than a day ago: see \"When records may be lost\" of docs/operators.md."+alone), active(func(k *Controller) float64 { return k.LastLossSeconds })},
 		{
-			row("leader_elections_total", Counter, "Leaders of partitions that this broker has chosen as the active controller. clean: it has all that was acknowledged; longest: all that were in sync had lost their power, and it has the longest log; unclean: it may lack anything.", "kind"),
+			row("leader_elections_total", Counter, "Leaders of partitions that this broker has chosen as the active controller. clean: it has all that was acknowledged; longest: all that were in sync may have lost something, as by a loss of power, and it has the longest log; unclean: it may lack anything.", "kind"),
 			func(c *Cluster, add func(float64, ...string)) {
 				add(float64(c.Decided.Clean), "clean")
 				add(float64(c.Decided.Longest), "longest")
