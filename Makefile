@@ -28,10 +28,14 @@ ONE_GOROUTINE = core/config core/controller core/controller/command core/group c
 	sdk/recordbatch sdk/storage sdk/storage/memstore sdk/storage/memstore/memfiles test/arch
 SIMULATORS = core/sim core/sim/cluster
 
-# Of the kits of transports, each of which takes minutes under the detector, it sees one
-# security of transport-tcp and one carrier of messages.
+# What is the same again for the detector is left to unit. It sees one security of
+# transport-tcp and one carrier of messages, without the cases that measure memory, which
+# under it is its own; and no kit of a store that is a process: the lanes of a host and of a
+# plugin are those of plugintest.
 race:
-	go test -vet=off -race -p $(BESIDE) -timeout 20m -skip '^TestConformsTLS$$|^TestConformsPlaintext$$|^TestTransportKitOverMessages$$/^grpc$$' $(filter-out $(addprefix %/,$(ONE_GOROUTINE) $(SIMULATORS)),$(PACKAGES))
+	go test -vet=off -race -short -p $(BESIDE) -timeout 20m \
+		-skip '^TestConformsTLS$$|^TestConformsPlaintext$$|^TestConforms/^memory|^TestTransportKitOverMessages$$/^grpc$$|^TestTransportKitOverMessages$$/./^memory|^TestConformanceAsProcess$$' \
+		$(filter-out $(addprefix %/,$(ONE_GOROUTINE) $(SIMULATORS)),$(PACKAGES))
 
 # Fifteen thousand simulated runs, and seven thousand with groups of consumers, each with
 # crashes; and a little of long ones of clusters.

@@ -392,7 +392,11 @@ func crashLater() (cfg vfs.MemConfig, left *atomic.Int64) {
 // At every change of the file system the process dies, or the power fails; what
 // was acknowledged at its level is there, and the log goes on.
 func TestCrashAtEveryChange(t *testing.T) {
-	for seed := range uint64(3) {
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		crashed := true
 		for n := int64(1); crashed; n++ {
 			cfg, dead := crashAt(n)
