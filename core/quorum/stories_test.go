@@ -625,3 +625,23 @@ func TestCopyOfADirectoryInUse(t *testing.T) {
 		}
 	}
 }
+
+// A leader whose disk fails has another one lead in its place at once, and not only once the
+// others have missed it.
+func TestALeaderWhoseDiskFailsPassesOn(t *testing.T) {
+	w := grown(t, 1, 3, 3, nil)
+	old := w.leader()
+	cfg := old.node.cfg
+	missed := time.Duration(cfg.ElectionTicks) * cfg.Tick // the least after which others would notice
+	old.disk.die = true
+	old.create()
+	if !w.until(time.Second, func() bool { return old.node == nil }) {
+		w.failf("node %d goes on without its disk", old.id)
+	}
+	if !w.until(missed/2, func() bool { l := w.leader(); return l != nil && l != old }) {
+		w.failf("nobody leads in place of node %d", old.id)
+	}
+	old.disk.die = false
+	old.start()
+	w.settle(3)
+}

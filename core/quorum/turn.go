@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -129,18 +130,37 @@ func (n *Node) handOver() bool {
 	if n.raft.BasicStatus().LeadTransferee != raft.None {
 		return true
 	}
-	var best, match uint64
-	n.raft.WithProgress(func(id uint64, t raft.ProgressType, pr tracker.Progress) {
-		if id != n.raftID && t == raft.ProgressTypePeer && pr.RecentActive && pr.Match > match {
-			best, match = id, pr.Match
-		}
-	})
+	best := n.farthest()
 	if best == raft.None {
 		return false
 	}
 	n.leadAnew()
 	n.raft.TransferLeader(best)
 	return true
+}
+
+// passOn has the voter that is farthest ask for votes at once, where this node leads and can keep
+// nothing any more: it is silent from now on, which others would notice much later. That one is a
+// candidate as any other, and nothing that was not saved is told.
+func (n *Node) passOn() error {
+	status, best := n.raft.BasicStatus(), n.farthest()
+	if status.RaftState != raft.StateLeader || status.GetTerm() != n.store.saved.GetTerm() || best == raft.None {
+		return nil
+	}
+	return n.send([]*raftpb.Message{{
+		Type: raftpb.MsgTimeoutNow.Enum(), To: proto.Uint64(best), From: proto.Uint64(n.raftID), Term: proto.Uint64(status.GetTerm()),
+	}})
+}
+
+// farthest is the other voter whose log reaches farthest, of those that were heard lately, or None.
+func (n *Node) farthest() (best uint64) {
+	var match uint64
+	n.raft.WithProgress(func(id uint64, t raft.ProgressType, pr tracker.Progress) {
+		if id != n.raftID && t == raft.ProgressTypePeer && pr.RecentActive && pr.Match > match {
+			best, match = id, pr.Match
+		}
+	})
+	return best
 }
 
 // begin is the first turn: what was committed is replayed, and who needs nobody else's
@@ -259,7 +279,7 @@ func (n *Node) ready() error {
 		}
 		rd := n.raft.Ready()
 		if err := n.store.save(rd); err != nil {
-			return err
+			return errors.Join(err, n.passOn())
 		}
 		if !raft.IsEmptySnap(rd.Snapshot) {
 			if err := n.install(rd.Snapshot); err != nil {
