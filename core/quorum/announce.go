@@ -29,6 +29,7 @@ type announce struct {
 	said     string  // what went wrong last
 	taken    int     // how often another process had this directory
 	seed     int     // of those that are asked after a silent member
+	doubted  bool    // who leads has said that this node is no member
 }
 
 // tickAnnounce announces this node, where that is due.
@@ -41,7 +42,7 @@ func (n *Node) tickAnnounce() {
 		n.seek()
 		return
 	}
-	if a.ticks++; a.ticks < announceTicks || n.isKnown() && n.hasLeader() {
+	if a.ticks++; a.ticks < announceTicks || n.isKnown() && n.hasLeader() && !a.doubted {
 		return
 	}
 	a.ticks = 0
@@ -107,7 +108,7 @@ func (n *Node) someone() (Address, bool) {
 // heardOfAnnouncement takes the answer.
 func (n *Node) heardOfAnnouncement(to Address, got answer, err error) {
 	a := &n.announce
-	a.underWay = false
+	a.underWay, a.doubted = false, false
 	said := ""
 	switch {
 	case err != nil: // nobody is there now

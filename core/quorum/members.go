@@ -48,7 +48,7 @@ func decodeMemberChange(b []byte) (*memberChange, error) {
 
 // AddVoter makes a member that follows a voter, by hand. It waits until the member has
 // caught up, for a few seconds: ErrRequestTimedOut. ErrVoterNotFound: there is no such
-// member. ErrDuplicateVoter: it votes. (KIP-853)
+// member. ErrDuplicateVoter: it votes, by this directory or another one. (KIP-853)
 func (n *Node) AddVoter(ctx context.Context, id model.NodeID, dir model.DirectoryID) error {
 	return n.changeVoter(ctx, memberAddVoter, id, dir)
 }
@@ -255,7 +255,7 @@ func (n *Node) addVoter(r *request) error {
 	switch {
 	case !ok || pr == nil || m.Node != r.member.member.Node:
 		return fmt.Errorf("node %d with directory %s is no member of the quorum: %w", r.member.member.Node, r.member.member.Directory, model.ErrVoterNotFound)
-	case !pr.IsLearner:
+	case n.votes(m.Node):
 		return fmt.Errorf("node %d votes: %w", m.Node, model.ErrDuplicateVoter)
 	case !n.caughtUp(pr):
 		n.hold(r)
@@ -281,7 +281,7 @@ func (n *Node) dropVoter(r *request) error {
 		n.hold(r)
 		return nil
 	}
-	heir, awaited := n.heir()
+	heir, awaited := n.heir(m)
 	if awaited {
 		n.hold(r)
 		return nil
@@ -299,15 +299,15 @@ func (n *Node) dropVoter(r *request) error {
 
 // heir is the member that votes in the place of a voter that is removed, in the same change, so
 // that the cluster does not rest at an even number meanwhile; nil: nobody may, or there are more
-// voters than are wanted. A new leader has to hear first who has caught up: for so long it is
-// awaited.
-func (n *Node) heir() (heir *image.Member, awaited bool) {
+// voters than are wanted. A node that has a vote by another directory gets no second one. A new
+// leader has to hear first who has caught up: for so long it is awaited.
+func (n *Node) heir(of *image.Member) (heir *image.Member, awaited bool) {
 	if have := len(n.conf.GetVoters()); have > n.cfg.VotersTarget || have%2 == 0 {
 		return nil, false
 	}
 	for m := range n.Image().Members() {
 		switch pr := n.progress(raftID(m.Directory)); {
-		case pr == nil || !pr.IsLearner || !m.MayVote:
+		case pr == nil || !pr.IsLearner || !m.MayVote || m.Node != of.Node && n.votes(m.Node):
 		case !n.caughtUp(pr):
 			awaited = n.ledTicks < n.cfg.ElectionTicks/2
 		case heir == nil || m.Node < heir.Node:
@@ -315,6 +315,16 @@ func (n *Node) heir() (heir *image.Member, awaited bool) {
 		}
 	}
 	return heir, heir == nil && awaited
+}
+
+// votes says whether a node has a vote, by whichever directory.
+func (n *Node) votes(node model.NodeID) bool {
+	for m := range n.Image().Members() {
+		if pr := n.progress(raftID(m.Directory)); m.Node == node && pr != nil && !pr.IsLearner {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *Node) removeMember(r *request) error {

@@ -44,8 +44,8 @@ const (
 	statusForeign status = 3
 	// statusCluster answers who.
 	statusCluster status = 4
-	// statusRemoved: who asks was a member, and is none any more, if it does not know better:
-	// a leader of before may not have heard yet that it has joined.
+	// statusRemoved: nothing was done, who asks was a member, and is none any more, if it does
+	// not know better: a leader of before may not have heard yet that it has joined.
 	statusRemoved status = 5
 	// statusQuorum answers how the quorum is.
 	statusQuorum status = 6
@@ -110,6 +110,9 @@ func (n *Node) answer(q *question) {
 	case !heard:
 		q.reply([]byte{wireVersion, byte(statusTaken)})
 		return
+	case q.kind == kindCommand && n.forgotten(q.from):
+		q.reply(removedAnswer(n.Image().Offset))
+		return
 	}
 	r := &request{remote: true, expires: n.now.Add(askTimeout)}
 	r.reply = func(a controller.Answer) { q.reply(doneAnswer(n.Image().Offset, a)) }
@@ -136,6 +139,13 @@ func (n *Node) answer(q *question) {
 		return
 	}
 	n.accept(r)
+}
+
+// forgotten says whether who asks is no member, as this node knows, which leads. A message that
+// was on its way when it was removed has told it who that is.
+func (n *Node) forgotten(from sender) bool {
+	_, member := n.Image().Member(from.DirectoryID)
+	return n.leading.Load() && !member
 }
 
 func doneAnswer(offset int64, a controller.Answer) []byte {
@@ -277,6 +287,9 @@ func (n *Node) forward(to Address, r *request) {
 			n.hold(r)
 		case err != nil:
 			n.lost(r, fmt.Errorf("asking broker %d, which leads: %w: %w", to.Node, err, model.ErrNotController))
+		case a.status == statusRemoved:
+			n.announce.doubted = true
+			n.hold(r)
 		case a.status == statusNotLeader, a.status == statusTaken:
 			n.hold(r)
 		case a.status == statusQuorum && r.described != nil:

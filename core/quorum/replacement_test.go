@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/brokerd/brokerd/core/controller"
 	"github.com/brokerd/brokerd/core/model"
 )
 
@@ -84,6 +88,45 @@ func TestVoteIsHandedOn(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A node that votes by the directory that it has lost is no heir by its new one, nor is made a
+// voter beside it by hand: it would have two votes.
+func TestNoNodeVotesTwice(t *testing.T) {
+	w := threeVoters(t, 1, nil)
+	lost, joins := w.sites[0], w.sites[3]
+	if lost == w.leader() {
+		lost = w.sites[1]
+	}
+	joins.join()
+	old := lost.disk.stored.Identity
+	lost.wipe()
+	lost.start()
+	member := func() bool { return lost.node != nil && lost.node.Image().Cluster.ID != "" && lost.node.isKnown() }
+	var at *Node
+	if !w.until(20*time.Second, func() bool { at = w.leader().node; return member() && at.caughtUp(at.progress(lost.node.raftID)) }) {
+		w.failf("node %d does not join again", lost.id)
+	}
+	if err := w.leader().request(memberAddVoter, lost.disk.stored.Identity); !errors.Is(err, model.ErrDuplicateVoter) {
+		w.failf("its new directory, while the old one votes: %v", err)
+	}
+	var of *site
+	for _, s := range w.sites[:3] {
+		if s != lost && s != w.leader() {
+			of = s
+		}
+	}
+	if _, still := w.leader().node.Image().Member(old.DirectoryID); !still {
+		w.failf("it has taken its place already: this is another story")
+	}
+	if err := w.leader().request(memberDropVoter, of.disk.stored.Identity); err != nil {
+		w.failf("%v", err)
+	}
+	w.run(5 * time.Second)
+	want := slices.DeleteFunc([]model.NodeID{1, 2, 3, 4}, func(id model.NodeID) bool { return id == of.id })
+	if got := w.voting(); !slices.Equal(got, want) {
+		w.failf("%v vote, want %v", got, want)
 	}
 }
 
@@ -204,4 +247,54 @@ func (w *world) attempt(sites []*site, how memberHow, of Identity) error {
 		}
 	}
 	return errors.New("nobody has answered")
+}
+
+// A node that was removed while it was down, and starts again, hears a last message of who leads,
+// which was on its way. It asks for nothing that is done: its broker is not registered again.
+func TestForgottenNodeChangesNothing(t *testing.T) {
+	w := threeVoters(t, 1, nil)
+	w.register()
+	s, leader := w.sites[3], w.leader()
+	s.join()
+	of := s.disk.stored.Identity
+	s.crash()
+	if err := leader.request(memberRemoved, of); err != nil {
+		w.failf("%v", err)
+	}
+	w.run(time.Second)
+	s.start()
+	s.node.announce.ticks = 0 // the message comes before it asks
+	m := &raftpb.Message{
+		Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(leader.node.raftID), To: proto.Uint64(s.node.raftID),
+		Term: proto.Uint64(leader.node.store.hard.GetTerm()), Commit: proto.Uint64(1),
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		w.failf("%v", err)
+	}
+	n := s.node
+	if err := n.Receive(append(header(kindRaft, leader.node.self()), b...)); err != nil {
+		w.failf("%v", err)
+	}
+	r := testRegistration
+	r.ClusterID, r.NodeID, r.Directories = of.ClusterID, s.id, []model.DirectoryID{of.DirectoryID}
+	answered := false
+	n.Start(controller.RegisterBroker{Registration: r}, nil, func(a controller.Answer) {
+		answered = true
+		if a.Err == nil {
+			w.failf("the broker is registered")
+		}
+	})
+	s.turn()
+	if _, led := n.leader(); !led {
+		w.failf("it does not know who leads")
+	}
+	began := w.now
+	w.until(5*time.Second, func() bool { return s.node == nil })
+	if _, known := leader.node.Image().Broker(s.id); known {
+		w.failf("the broker is registered")
+	}
+	if ended, err := n.Ended(); !ended || !errors.Is(err, ErrRemoved) || !answered || w.now.Sub(began) > time.Second {
+		w.failf("after %v: ended %v, with %v, answered %v", w.now.Sub(began), ended, err, answered)
+	}
 }

@@ -139,9 +139,6 @@ func TestDeadBrokerIsReplacedByAnother(t *testing.T) {
 	}
 	two.awaitQuorum([]int32{1, 2, 4}, []int32{})
 	two.await(topic, 0, keptOn(1, 2, 4))
-	if out, err := two.command("cluster", "status", "-b", two.addr()); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
 
 	if err := os.Rename(lost, three.dir); err != nil {
 		t.Fatal(err)
@@ -156,6 +153,9 @@ func TestDeadBrokerIsReplacedByAnother(t *testing.T) {
 		t.Errorf("%v\n%s", err, three.tail())
 	}
 	three.kill()
+	if out, err := two.command("cluster", "status", "-b", two.addr()); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 
 	l.killing()
 	one.kill()

@@ -279,6 +279,9 @@ func (c *cluster) unserved() string {
 		if n.up() {
 			return fmt.Sprintf("node %d runs, and was forgotten", n.id)
 		}
+		if _, registered := c.check.Newest().Broker(n.id); registered {
+			return fmt.Sprintf("node %d is registered again, and was forgotten", n.id)
+		}
 	}
 	if why := check.Unsettled(c.check.Newest(), ids); why != "" {
 		return why

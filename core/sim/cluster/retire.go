@@ -39,7 +39,7 @@ func (c *cluster) retireMore() {
 			c.comeBack(n)
 			return
 		case asked == nil:
-		case held > 0 && n.retired && n.lost == nil: // somebody has put a topic there meanwhile
+		case held > 0 && n.retired && n.lost == nil && (!c.opts.Departures || c.remembers(n, img)): // somebody has put a topic there meanwhile
 			n.retired = false
 			c.restart(n)
 		case held > 0 && !c.noticed(n):
@@ -54,7 +54,7 @@ func (c *cluster) retireMore() {
 		case n.up():
 			n.retired = true
 			n.kill(memnet.Reset)
-		case c.remembers(n, img):
+		case c.remembers(n, img) && (!registered || b.Fenced):
 			n.retired = true
 			c.forgetMember(n, asked, img)
 		case registered && b.Fenced:
