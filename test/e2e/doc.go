@@ -8,8 +8,8 @@
 // (members_test.go), records that prove themselves (proof_test.go), disks that break
 // (disks_test.go), and the stories: round trips of records, kills and restarts under load
 // and under groups, kills and changes while the broker itself writes and reads what its
-// store has lent, hostile clients, and outages that others met (the files whose names end
-// in fieldreports_test.go). It never reaches into the broker: what it knows, a user can
+// store has lent, hostile clients, a reassignment under a throttle (throttle_test.go), and
+// outages that others met (the files whose names end in fieldreports_test.go). It never reaches into the broker: what it knows, a user can
 // know.
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
