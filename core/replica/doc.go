@@ -62,6 +62,9 @@
 //     Append waits.
 //   - What a leader has acknowledged with acks=all is in the log of every follower that is
 //     in sync, at its offset (TestNothingAcknowledgedIsLost).
+//   - A replica whose store fell back while the broker lived on, or in which a read has met
+//     damage, is not in sync, and another one leads (TestAStoreThatFallsBackIsNotInSync,
+//     TestADamagedLeaderHasAnotherOneLead).
 //   - Credit is never exceeded, and a peer that exceeds it, or says what cannot be read,
 //     loses its stream and nothing else (TestASlowFollowerIsLeftOutAndComesBack,
 //     TestWhatEndsAStream, FuzzMessages).
