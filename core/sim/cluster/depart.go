@@ -60,6 +60,7 @@ func (c *cluster) takesVote(n, asked *node) bool {
 		if err == nil && asked.quorum != nil {
 			// Those who have not heard yet of the new voters need those of before.
 			c.doubt()
+			asked.touched = true
 			asked.quorum.StartRemoveVoter(n.id, s.Voters[i].Directory, nil, func(error) {})
 		}
 		return true
@@ -84,6 +85,7 @@ func (c *cluster) remembers(n *node, img *image.Image) bool {
 func (c *cluster) forgetMember(n, asked *node, img *image.Image) {
 	for m := range img.Members() {
 		if m.Node == n.id && asked.quorum != nil {
+			asked.touched = true
 			asked.quorum.StartRemoveMember(m.Node, m.Directory, nil, func(error) {})
 		}
 	}

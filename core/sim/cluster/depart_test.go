@@ -23,7 +23,9 @@ func TestDeadVoterIsReplaced(t *testing.T) {
 		t.Fatalf("it may not be lost, since %s: this is another story", s.unserved())
 	}
 	s.until("another member in its place", func() bool { return s.retiring == nil })
-	s.taken(s.produce(s.replicas[0], model.AcksAll, valueY))
+	leader := func() *node { return s.node(s.now().Leader) } // of which it may be another by now
+	s.until("a leader", func() bool { return leader() != nil && s.leads(leader()) })
+	s.taken(s.produce(leader(), model.AcksAll, valueY))
 	if got := s.voting(); len(got) != votersTarget || slices.Contains(got, lost.id) {
 		t.Errorf("%v vote", got)
 	}

@@ -45,7 +45,7 @@ func (n *node) startMetadata() error {
 			n.finder.Question(question, answer)
 		}
 	}
-	if n.quorumDisk.stored != nil {
+	if n.quorumDisk.stored != nil || len(n.c.nodes) == 1 { // or there is nobody to ask
 		return n.startQuorum(quorum.Verdict{})
 	}
 	f, err := quorum.NewFinder(n.quorumConfig(), n.quorumDeps())
@@ -93,16 +93,29 @@ func (n *node) startQuorum(v quorum.Verdict) error {
 	return nil
 }
 
+// over: a quorum was found, and what is answered later is of no use.
+func (f *finding) over() bool { return f.n.quorum != nil }
+
 // Pending implements world.Loop.
-func (f *finding) Pending() int { return f.f.Loop().Pending() }
+func (f *finding) Pending() int {
+	if f.over() {
+		return 0
+	}
+	return f.f.Loop().Pending()
+}
 
 // Deadline implements world.Loop.
-func (f *finding) Deadline() (time.Time, bool) { return f.f.Loop().Deadline() }
+func (f *finding) Deadline() (time.Time, bool) {
+	if f.over() {
+		return time.Time{}, false
+	}
+	return f.f.Loop().Deadline()
+}
 
 // Turn implements world.Loop.
 func (f *finding) Turn(now time.Time) {
 	n := f.n
-	if n.quorum != nil {
+	if f.over() {
 		return
 	}
 	f.f.Loop().Turn(now)

@@ -57,8 +57,12 @@ func (l *Loops) Pump() {
 		}
 		l.armed = false
 		for _, loop := range l.loops {
-			if !l.life.Over() { // one of them may have ended it
-				loop.Turn(l.life.Now())
+			if l.life.Over() { // one of them may have ended it
+				return
+			}
+			now := l.life.Now()
+			if at, ok := loop.Deadline(); ok && !now.Before(at) {
+				loop.Turn(now)
 			}
 		}
 	})
