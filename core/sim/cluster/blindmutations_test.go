@@ -20,8 +20,8 @@ var blindMutations = []mutant.Mutation{
 	},
 	{
 		// A leader knows of a lower high watermark than the one before it has acknowledged by. It
-		// takes a follower that joins without a record that was acknowledged before, and leads in
-		// place of those that have it. Few seeds have that.
+		// takes a follower that joins without a record that was acknowledged before: it counts from
+		// then on, and may come to lead in place of those that have it.
 		Name: "a follower joins the ISR with less than there was when the epoch began",
 		File: "core/partition/isr.go",
 		Old:  "f.acked >= max(m.hw, m.epochStart, f.rejoins)",
