@@ -9,8 +9,8 @@
 // (disks_test.go), and the stories: round trips of records, kills and restarts under load
 // and under groups, kills and changes while the broker itself writes and reads what its
 // store has lent, hostile clients, a reassignment under a throttle (throttle_test.go), and
-// outages that others met (the files whose names end in fieldreports_test.go). It never reaches into the broker: what it knows, a user can
-// know.
+// outages that others met (the files whose names end in fieldreports_test.go). It never
+// reaches into the broker: what it knows, a user can know.
 //
 // What the tests need is installed by scripts/tools. A client that cannot be
 // had is a failure, not a skip. Tests of disks mount file systems and need
