@@ -67,7 +67,7 @@ func Run(seed uint64, opts Options) (Report, error) {
 func (c *cluster) run() (Report, error) {
 	defer seedRaft(c.report.Seed)()
 	c.faulty = true
-	if err := c.begin(); err != nil {
+	if err := c.begin(); err != nil && len(c.check.Violations()) == 0 {
 		return *c.report, err
 	}
 	for begun := c.w.Now(); !c.last && len(c.check.Violations()) == 0; {
@@ -144,7 +144,7 @@ const formMax = 30 * time.Second
 func (c *cluster) form() error {
 	limit := c.w.Now().Add(formMax)
 	until := func(done func() bool) {
-		c.runUntil(func() bool { return done() || !c.w.Now().Before(limit) })
+		c.runUntil(func() bool { return done() || !c.w.Now().Before(limit) || len(c.check.Violations()) > 0 })
 	}
 	until(func() bool { return c.unserved() == "" })
 	topic := model.NewTopic{Name: topicName, Partitions: int32(c.opts.Partitions), ReplicationFactor: int16(min(3, len(c.nodes)))}
