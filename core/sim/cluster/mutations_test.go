@@ -48,11 +48,6 @@ var mutations = []mutant.Mutation{
 		Old:  "\tif len(m.isr) >= m.minISR {\n\t\thw :=", New: "\tif len(m.isr) >= 0 {\n\t\thw :=",
 	},
 	{
-		Name: "keep brokers in the ISR that begin another life",
-		File: "core/controller/broker.go",
-		Old:  "\t\te.leave(func(n model.NodeID) bool { return n == id })\n", New: "",
-	},
-	{
 		Name: "keep the ELR while the ISR is at its minimum",
 		File: "core/controller/election.go",
 		Old:  "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n", New: "&& len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",

@@ -7,6 +7,13 @@ import "github.com/brokerd/brokerd/core/sim/mutant"
 // asked to.
 var rareMutations = []mutant.Mutation{
 	{
+		// It takes a broker that has lost the end of a log with its power, and that is elected before
+		// a leader has said that it lacks something.
+		Name: "keep brokers in the ISR that begin another life",
+		File: "core/controller/broker.go",
+		Old:  "\t\te.leave(func(n model.NodeID) bool { return n == id })\n", New: "",
+	},
+	{
 		// It takes a follower that has a record, and has not heard that it is committed, and that is
 		// the next leader once it has followed again. (KIP-101)
 		Name: "cut a log to the high watermark before it follows",

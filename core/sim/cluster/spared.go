@@ -12,7 +12,8 @@ import (
 // spared says whether a node may lose what it has: of each partition of which it counts as
 // one that has all that was committed, some other counts too and has not lost it without
 // having told, and those that have are fewer than the minimum of the ISR, so that one other goes
-// on counting until the loss is noticed (KIP-966); or the node's own is kept.
+// on counting until the loss is noticed (KIP-966); or the node's own is kept. One that is to come
+// in the place of others may count as soon as that is committed, and alone. (KIP-455)
 func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 	if c.doubtful() {
 		return false
@@ -26,7 +27,8 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
 			counted := slices.Concat(p.ISR, p.ELR, p.LastKnownELR)
-			if !slices.Contains(counted, n.id) {
+			counts := slices.Contains(counted, n.id)
+			if !counts && !slices.Contains(p.Adding, n.id) {
 				continue
 			}
 			stays := func(id model.NodeID) bool { return !slices.Contains(p.Removing, id) }
@@ -42,7 +44,7 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 			}
 			replicas := slices.DeleteFunc(slices.Clone(p.Replicas), func(id model.NodeID) bool { return !stays(id) })
 			least := image.EffectiveMinISR(settings.MinISR, len(replicas), int(t.ReplicationFactorTarget))
-			if (!other || least <= lost) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
+			if (!other || counts && least <= lost) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
 				return false
 			}
 		}
