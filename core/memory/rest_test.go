@@ -7,21 +7,27 @@ import (
 )
 
 // A process is told to let go of memory once after its start, and once after each burst of
-// work, however much it allocates at rest, as long as that is little.
+// work that has left something behind, however little that allocates at a time.
 func TestRestComesAfterWork(t *testing.T) {
+	type look struct {
+		used      time.Duration
+		allocated uint64
+	}
+	const hard = restTime + 1
 	w := watch{worked: true}
+	var used time.Duration
 	var allocated uint64
 	var told []int
-	for look, by := range []uint64{
-		9 << 20, restRate, 10, 0, 0, // 4: at rest after the start
-		0, 0, 0, 0, 0, // and still
-		restRate + 1, 0, 0, 0, 0, // little work: nothing to let go of
-		2 * restWork, 0, 0, restRate + 1, 0, 0, 0, 0, // 22: the first pause was too short
-		0, 0, 0, 0, 0,
+	for i, by := range []look{
+		{hard, 9 << 20}, {restTime, 10}, {}, {}, {}, // 4: at rest after the start
+		{}, {}, {}, {}, {restTime, 10}, // and still
+		{hard, restWork / 2}, {}, {}, {}, {}, // little work: nothing to let go of
+		{hard, restWork}, {}, {}, {hard, 10}, {}, {}, {}, {}, // 22: the first pause was too short
+		{}, {}, {}, {}, {},
 	} {
-		allocated += by
-		if w.look(allocated) {
-			told = append(told, look)
+		used, allocated = used+by.used, allocated+by.allocated
+		if w.look(used, allocated) {
+			told = append(told, i)
 		}
 	}
 	if len(told) != 2 || told[0] != 4 || told[1] != 22 {
