@@ -12,8 +12,8 @@ import (
 // the last OpenLog are harmless: their answers are ignored.
 //
 // Appends and Copies go to the store in one sequence, and before a Truncate of their
-// generation. An Open goes to it after the answer to a Delete. A View is published before what is sent to clients and other brokers.
-// What Ack points to is of the value itself.
+// generation. An Open goes to it after the answer to a Delete. A View is published before
+// what is sent to clients and other brokers. What Ack points to is of the value itself.
 type Effects struct {
 	Open      *OpenLog // the last asked for
 	Scan      *Scan

@@ -207,7 +207,7 @@ func (m *Machine) cut(now time.Time, in *Subscribed, out *Effects) {
 	m.endSession()
 	m.state = stateCutting
 	m.unknow()
-	m.hw, m.whole.owed = min(m.hw, to), min(m.whole.owed, to)
+	m.endsAt(to)
 	out.Truncate = &TruncateLog{Gen: m.gen, Epoch: m.epoch, To: to}
 }
 
@@ -221,7 +221,7 @@ func (m *Machine) truncated(now time.Time, in *Truncated, out *Effects) {
 		m.reopen(now, out, fmt.Sprintf("truncation failed: %v", causeOf(in.Fault, in.Err)))
 		return
 	}
-	m.hw, m.whole.owed = min(m.hw, in.LEO), min(m.whole.owed, in.LEO)
+	m.endsAt(in.LEO)
 	m.openAnew(out)
 }
 

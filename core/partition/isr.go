@@ -171,8 +171,9 @@ func (m *Machine) mayJoin(f *follower) bool {
 // stays reports whether a follower is to stay in the ISR.
 func (f *follower) stays() bool { return f.inISR && !f.lags && !f.lost }
 
-// mayShrink reports whether the ISR may be without those that lag, or lack what they had: others stay in it, or what
-// was committed is safe here. Else one that has caught up may join meanwhile.
+// mayShrink reports whether the ISR may be without those that lag, or lack what they had:
+// others stay in it, or what was committed is safe here. Else one that has caught up may
+// join meanwhile.
 func (m *Machine) mayShrink(out *Effects) bool {
 	for i := range m.followers {
 		if m.followers[i].stays() {

@@ -56,6 +56,16 @@ func (m *Machine) relied(under model.PartitionEpoch, isr, elr []model.NodeID) {
 	}
 }
 
+// endsAt takes that this log is cut off at an offset, as the leader's word wants it. Nobody
+// counts on what the leader does not have. But of a log that lacks something, other records
+// than those that it lacks may be cut: it owes what it did.
+func (m *Machine) endsAt(to int64) {
+	m.hw = min(m.hw, to)
+	if !m.whole.lacks {
+		m.whole.owed = min(m.whole.owed, to)
+	}
+}
+
 // caughtUp ends that this log lacks something, once the leader's records are in place of it.
 func (m *Machine) caughtUp() {
 	if m.whole.lacks && m.stored >= m.whole.owed {
