@@ -23,10 +23,12 @@ func (s *Shard) awaitsTurn(sub *subscriber) bool {
 		s.leaveLine(sub)
 		return false
 	}
+	if sub.turn {
+		return false
+	}
+	s.dropRead(sub) // others may read meanwhile
 	by := sub.replica.throttled.of(f.link.node)
 	switch {
-	case sub.turn:
-		return false
 	case sub.waits && sub.by == by:
 		return true
 	case sub.waits: // it keeps its place
@@ -94,6 +96,9 @@ func (s *Shard) giveTurns(f *feed) (gave bool) {
 // have changed; zero: only then.
 func (s *Shard) holdBack(f *feed, at time.Time) {
 	f.until = at
+	if at.IsZero() {
+		f.until = s.now.Add(time.Hour) // or sooner, when letPass says so
+	}
 	if !slices.Contains(s.heldBack, f) {
 		s.heldBack = append(s.heldBack, f)
 	}

@@ -151,7 +151,7 @@ func (t *throttles) ofLocked(node model.NodeID) *throttle {
 	return one
 }
 
-// each calls f for the throttles that count.
+// eachLocked calls f for the throttles that count.
 func (t *throttles) eachLocked(by throttled, node model.NodeID, f func(*throttle)) {
 	if by.own {
 		f(t.own)

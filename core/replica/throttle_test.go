@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -339,4 +340,41 @@ func TestThrottlesLoseNothing(t *testing.T) {
 		}
 		f.holds(p, values)
 	}
+}
+
+// Replicas that a throttle stops altogether keep nobody from reading who comes back beside
+// them, though each had something read when it fell behind.
+func TestThrottledReplicasHoldNoReads(t *testing.T) {
+	const partitions = 24
+	f := newFleet(t, 2, partitions, func(c *Config) {
+		c.Shards, c.TailBytes = 1, 1<<10 // whatever is sent is read first
+		c.Limits.InFlightBytes, c.Limits.AppendStall = 300_000, time.Hour
+	})
+	var stopped []string
+	for i := 1; i < partitions; i++ {
+		stopped = append(stopped, fmt.Sprintf("%d:1", i))
+	}
+	f.throttle(0, -1, strings.Join(stopped, ","), "")
+	f.stores[2].hold.Store(true)
+	fallBehind := func(from, to int) {
+		var produced sync.WaitGroup
+		for i := from; i < to; i++ {
+			for range 6 {
+				produced.Go(func() { f.produce(1, part(int32(i)), strings.Repeat("x", 200_000)) })
+			}
+		}
+		produced.Wait()
+		f.eventually("they have left the ISR", func() bool {
+			for i := from; i < to; i++ {
+				if len(f.isr(part(int32(i)))) > 1 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	fallBehind(1, partitions)
+	fallBehind(0, 1)
+	f.stores[2].letGo()
+	f.eventually("the one that is not throttled is in sync", func() bool { return len(f.isr(part(0))) == 2 })
 }
