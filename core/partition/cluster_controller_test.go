@@ -182,7 +182,7 @@ func (k *controller) ask(h *host, q AlterISR) {
 	answer := func(in Altered) {
 		if !answered {
 			answered = true
-			in.Epoch, in.PartitionEpoch = q.Epoch, q.PartitionEpoch
+			in.Epoch, in.PartitionEpoch, in.Lost = q.Epoch, q.PartitionEpoch, q.Lost
 			h.step(&in)
 		}
 	}

@@ -70,14 +70,16 @@ func (m *Machine) altered(now time.Time, in *Altered, out *Effects) {
 	if m.role != roleLeader || in.Epoch != m.epoch {
 		return
 	}
-	resigned := slices.Contains(a.lost, m.node)
 	if in.Outcome == OutcomeDone && in.NewPartitionEpoch > m.lead.PartitionEpoch {
+		if slices.Contains(in.Lost, m.node) {
+			// It leads on, under a leader epoch that the metadata will tell. What it owes is settled
+			// then, as by every partition epoch that is news.
+			a.state = askBehind
+			return
+		}
 		m.lead.PartitionEpoch = in.NewPartitionEpoch
 		m.settled()
 		m.setISR(in.ISR)
-		if resigned {
-			m.asking.state = askBehind // it leads on, under a leader epoch that the metadata will tell
-		}
 		return
 	}
 	if in.PartitionEpoch != m.lead.PartitionEpoch || a.state != askSent {

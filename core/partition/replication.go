@@ -121,6 +121,7 @@ const (
 type Altered struct {
 	Epoch          model.LeaderEpoch    // that it was asked under
 	PartitionEpoch model.PartitionEpoch // likewise
+	Lost           []model.NodeID       // that were named as such that lack something
 	Outcome        Outcome
 	// NewPartitionEpoch and ISR are what was committed, with OutcomeDone.
 	NewPartitionEpoch model.PartitionEpoch

@@ -81,6 +81,9 @@ func (s *story) replicationInput(t *testing.T, d *datadriven.TestData) Input {
 	case "altered":
 		in := &Altered{Epoch: epoch, PartitionEpoch: model.PartitionEpoch(intArg(t, d, "pepoch", int(s.m.lead.PartitionEpoch))),
 			Outcome: Outcome(named(t, d, outcomeNames[:], strArgOr(t, d, "outcome", "done")))}
+		if !d.HasArg("earlier") { // it answers the last question
+			in.Lost = s.m.asking.lost
+		}
 		if in.Outcome == OutcomeDone {
 			in.NewPartitionEpoch = model.PartitionEpoch(intArg(t, d, "new", int(in.PartitionEpoch)+1))
 			in.ISR = nodesArg(t, d, "isr", "1")

@@ -172,11 +172,14 @@ func (m *Machine) resign(now time.Time, out *Effects) {
 		}
 	}
 	a.isr, a.lost, a.grows, a.tries = isr, append(m.fallen(isr), m.node), false, 0
-	text := "this replica's log lacks what it had; another one is to lead"
+	text, from := "this replica's log lacks what it had; another one is to lead", m.whole.owed
+	if m.whole.damaged >= 0 {
+		from = m.whole.damaged
+	}
 	if m.state != stateOffline {
 		text = "this replica's log is damaged; another one is to lead"
 	}
-	out.Notices = append(out.Notices, Notice{Kind: NoticeResigning, From: m.whole.damaged, To: m.stored, Err: m.why, Text: text})
+	out.Notices = append(out.Notices, Notice{Kind: NoticeResigning, From: from, To: m.stored, Err: m.why, Text: text})
 	m.send(out)
 }
 

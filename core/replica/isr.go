@@ -17,7 +17,7 @@ type alteration struct {
 // alter remembers what a machine asks of the controller.
 func (s *Shard) alter(r *replica, a *partition.AlterISR) {
 	s.changes = append(s.changes, model.ISRChange{Partition: r.id, LeaderEpoch: a.Epoch, PartitionEpoch: a.PartitionEpoch, ISR: a.ISR, Lost: a.Lost})
-	s.changing = append(s.changing, alteration{r, partition.Altered{Epoch: a.Epoch, PartitionEpoch: a.PartitionEpoch}})
+	s.changing = append(s.changing, alteration{r, partition.Altered{Epoch: a.Epoch, PartitionEpoch: a.PartitionEpoch, Lost: a.Lost}})
 }
 
 var errUnanswered = errors.New("the controller has not answered for every partition")
