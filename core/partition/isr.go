@@ -78,6 +78,7 @@ func (m *Machine) altered(now time.Time, in *Altered, out *Effects) {
 			return
 		}
 		m.lead.PartitionEpoch = in.NewPartitionEpoch
+		m.lead.ELR = slices.DeleteFunc(slices.Clone(m.lead.ELR), func(n model.NodeID) bool { return slices.Contains(in.Lost, n) })
 		m.settled()
 		m.setISR(in.ISR)
 		return
@@ -148,7 +149,7 @@ func (m *Machine) alter(now time.Time, out *Effects) {
 	shrinks, grows, unsure := false, false, false
 	for i := range m.followers {
 		f := &m.followers[i]
-		shrinks = shrinks || f.lags || f.lost && f.inISR
+		shrinks = shrinks || f.lags || m.fell(f)
 		grows = grows || m.mayJoin(f)
 		unsure = unsure || m.asking.unsure && f.maybe && !f.inISR
 	}

@@ -97,9 +97,6 @@ func (m *Machine) lost(in *Opened, out *Effects) {
 	m.hw = min(m.hw, in.LEO)
 	err := fmt.Errorf("the store lost records from offset %d on: %w", in.LEO, model.ErrStorage)
 	if m.role == roleLeader && len(m.lead.Replicas) > 1 {
-		if m.known {
-			m.owes(m.stored)
-		}
 		w.lacks = true
 		m.goOffline(out, err)
 		return
@@ -183,13 +180,18 @@ func (m *Machine) resign(now time.Time, out *Effects) {
 	m.send(out)
 }
 
-// fallen are the followers that lack what they had, and are to leave the ISR for the one that
-// is asked for.
+// fell reports whether a follower lacks something while the metadata counts on it.
+func (m *Machine) fell(f *follower) bool {
+	return f.lost && (f.inISR || slices.Contains(m.lead.ELR, f.node))
+}
+
+// fallen are the followers that lack what they had, and are to be counted on no more by the
+// ISR that is asked for.
 func (m *Machine) fallen(isr []model.Member) []model.NodeID {
 	var nodes []model.NodeID
 	for i := range m.followers {
 		f := &m.followers[i]
-		if f.lost && f.inISR && !slices.ContainsFunc(isr, func(o model.Member) bool { return o.Node == f.node }) {
+		if m.fell(f) && !slices.ContainsFunc(isr, func(o model.Member) bool { return o.Node == f.node }) {
 			nodes = append(nodes, f.node)
 		}
 	}
