@@ -41,7 +41,7 @@ type soft struct {
 	// nextRebalance is when preferred leaders are elected again, or 0: never.
 	nextRebalance time.Duration
 	committed     *image.Image
-	// reports are of partitions that wait for the longest log.
+	// reports are of partitions that wait for the longest log, for as long as they do.
 	reports map[model.Partition][]logReport
 }
 

@@ -360,6 +360,11 @@ func (d *decision) emit(records ...image.Record) {
 		}
 	}
 	d.img = delta.Image()
+	if len(d.soft.reports) > 0 {
+		for _, r := range records {
+			d.forgetReports(r)
+		}
+	}
 	d.records = append(d.records, records...)
 }
 

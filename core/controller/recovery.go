@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/brokerd/brokerd/core/image"
@@ -39,7 +40,6 @@ func (d *decision) reportLogs(op ReportLogs) error {
 		e.mode = asConfigured
 		if r := e.finish(); r != nil {
 			records = append(records, r)
-			delete(d.soft.reports, end.Partition)
 		}
 	}
 	d.emit(records...)
@@ -57,6 +57,19 @@ func (s *soft) note(r logReport) {
 		s.reports = map[model.Partition][]logReport{}
 	}
 	s.reports[r.end.Partition] = append(all, r)
+}
+
+// forgetReports drops those of a partition that waits for none any more, after a record of it
+// or of its topic: when it is to be asked again, its logs may have gone back in the same lives.
+func (d *decision) forgetReports(r image.Record) {
+	switch r := r.(type) {
+	case *image.PartitionChangeRecord:
+		if p, _, ok := d.img.Partition(r.Partition); !ok || !awaitsReports(p) {
+			delete(d.soft.reports, r.Partition)
+		}
+	case *image.TopicRemovalRecord:
+		maps.DeleteFunc(d.soft.reports, func(at model.Partition, _ []logReport) bool { return at.Topic == r.ID })
+	}
 }
 
 // longest is who has the longest log of those that may have lost something, once all have

@@ -105,6 +105,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		return s.brokers()
 	case "topics":
 		return s.topics()
+	case "reports":
+		return fmt.Sprintf("of %d partitions\n", len(s.machine.soft.reports))
 	case "counts":
 		return fmt.Sprintf("%+v\n", s.counts)
 	case "settings":
