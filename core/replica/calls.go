@@ -197,8 +197,6 @@ type appendCall struct {
 	begun    time.Time
 	taken    bool // by the store
 	answer   partition.AppendDone
-
-	before, after *appendCall // of those under way, for the store's health
 }
 
 // callsKept is how many calls a shard keeps for use, and batchesKept of how many

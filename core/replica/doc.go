@@ -54,7 +54,8 @@
 //     open, and what it says of the others is one line for each store.
 //   - A store that does nothing for Config.DirectoryTimeout is told of, used or not
 //     (TestAStoreThatDoesNotServeIsOffline), and of one that hangs at a single log
-//     (TestALogThatHangsIsNoStoreThatServes).
+//     (TestALogThatHangsIsNoStoreThatServes); not of one that is slow, and answers one append
+//     after the other (TestAStoreThatIsBehindServes).
 //   - A leader whose lease has run out acknowledges nothing that its followers do not
 //     (TestNoLeaseNoWeakAcks), and has no client wait for followers that take nothing
 //     (TestACutOffLeaderSendsClientsAway).

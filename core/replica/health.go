@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,37 +16,55 @@ import (
 // began, and at least 1.
 type health struct {
 	began time.Time
-	// under is how many calls are under way that a store answers at once, and heard when the
-	// last of them was answered, or the first of them began.
-	under, heard atomic.Int64
+	calls pulse // that a store answers at once
+	// answered is when an append was answered last, whatever its log, and youngest when the
+	// youngest was begun of those that were.
+	answered, youngest atomic.Int64
 	// writes is since when writes fail, and lives since when the store says that it does not
 	// serve; 0: the last did not.
 	writes, lives atomic.Int64
 	opening       atomic.Int64 // openings under way, which take as long as they take
 	probing       atomic.Bool
 
-	mu             sync.Mutex
-	oldest, newest *appendCall // the appends under way, as they were begun
-
 	// Of whoever asks for Manager.Offline.
 	probed int64       // when the store was asked last how it is
 	ails   atomic.Bool // as the shards were told
 }
 
+// pulse is of calls of one kind.
+type pulse struct {
+	// under is how many are under way, and heard when the last was answered, or the first
+	// of them began.
+	under, heard atomic.Int64
+}
+
+func (p *pulse) begin(at int64) {
+	if p.under.Load() == 0 {
+		p.heard.Store(at) // before it counts as under way
+	}
+	p.under.Add(1)
+}
+
+func (p *pulse) end(at int64) {
+	p.heard.Store(at)
+	p.under.Add(-1)
+}
+
+// waits is since when nothing was heard of what is under way; 0: there is nothing.
+func (p *pulse) waits() int64 {
+	if p.under.Load() == 0 {
+		return 0
+	}
+	return p.heard.Load()
+}
+
 func (h *health) at(now time.Time) int64 { return int64(max(1, now.Sub(h.began))) }
 
 // begin is told of a call that a store answers at once, before it is made.
-func (h *health) begin(now time.Time) {
-	if h.under.Add(1) == 1 {
-		h.heard.Store(h.at(now))
-	}
-}
+func (h *health) begin(now time.Time) { h.calls.begin(h.at(now)) }
 
 // end is told of its answer.
-func (h *health) end(now time.Time) {
-	h.heard.Store(h.at(now))
-	h.under.Add(-1)
-}
+func (h *health) end(now time.Time) { h.calls.end(h.at(now)) }
 
 // wrote is end for a call that writes. One that has failed has done so since it began.
 func (h *health) wrote(begun, now time.Time, err error) {
@@ -62,58 +79,47 @@ func (h *health) wrote(begun, now time.Time, err error) {
 	}
 }
 
-// append is begin for an append. One that hangs is trouble though others are answered: a log
-// of which nobody can say whether it takes anything stops its partition, wherever it leads.
+// append is begin for an append.
 func (h *health) append(c *appendCall) {
 	h.begin(c.begun)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c.before = h.newest; c.before != nil {
-		c.before.after = c
-	} else {
-		h.oldest = c
-	}
-	h.newest = c
+	c.replica.appends.begin(h.at(c.begun))
 }
 
 // appended is wrote for an append.
 func (h *health) appended(c *appendCall, now time.Time, err error) {
 	h.wrote(c.begun, now, err)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c.before != nil {
-		c.before.after = c.after
-	} else {
-		h.oldest = c.after
+	at, begun := h.at(now), h.at(c.begun)
+	h.answered.Store(at)
+	if begun > h.youngest.Load() {
+		h.youngest.Store(begun) // two at once are about as young
 	}
-	if c.after != nil {
-		c.after.before = c.before
-	} else {
-		h.newest = c.before
-	}
-	c.before, c.after = nil, nil
-}
-
-// since is when the oldest append that is under way was begun; 0: there is none.
-func (h *health) since() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.oldest == nil {
-		return 0
-	}
-	return h.at(h.oldest.begun)
+	c.replica.appends.end(at)
 }
 
 // serves says whether the store has answered, and done what it was asked, within a while.
 func (h *health) serves(now time.Time, within time.Duration) bool {
 	at := h.at(now)
 	late := func(since int64) bool { return since != 0 && at-since > int64(within) }
-	under := h.under.Load()
+	under := h.calls.under.Load()
 	if h.probing.Load() && h.opening.Load() > 0 {
 		under-- // the question waits behind logs that are opened
 	}
-	hangs := under > 0 && late(h.heard.Load())
-	return !hangs && !late(h.since()) && !late(h.writes.Load()) && !late(h.lives.Load())
+	hangs := under > 0 && late(h.calls.heard.Load())
+	return !hangs && !late(h.writes.Load()) && !late(h.lives.Load())
+}
+
+// hangs says whether the store hangs at a log, though it answers: a log of which nobody can
+// say whether it takes anything stops its partition, wherever it leads. Of the appends to it
+// that are under way none was answered within a while, nor was one to any other log, or else
+// one that was begun as long after: the log does not wait for its turn then. A store that has
+// much to do answers one after the other, about as they were begun, however long each waits.
+func (h *health) hangs(r *replica, now time.Time, within time.Duration) bool {
+	at := h.at(now)
+	since := r.appends.waits()
+	if since == 0 || at-since <= int64(within) {
+		return false
+	}
+	return at-h.answered.Load() > int64(within) || h.youngest.Load()-since >= int64(within)
 }
 
 // doubtful says whether the store is to be asked: it was not heard for a while, or did
@@ -123,7 +129,7 @@ func (h *health) doubtful(now time.Time, within time.Duration) bool {
 	if h.probed != 0 && at-h.probed < int64(within/probesWithin) {
 		return false
 	}
-	return h.writes.Load() != 0 || h.lives.Load() != 0 || at-h.heard.Load() > int64(within/2)
+	return h.writes.Load() != 0 || h.lives.Load() != 0 || at-h.calls.heard.Load() > int64(within/2)
 }
 
 // probesWithin is how often a store that ails is asked within Config.DirectoryTimeout.
@@ -143,7 +149,7 @@ func (m *Manager) Offline() []model.DirectoryID {
 			h.begin(now)
 			m.exec.Go(d.ID, func(ctx context.Context) { m.probe(ctx, d, now) })
 		}
-		ails := !h.serves(now, m.cfg.DirectoryTimeout)
+		ails := !h.serves(now, m.cfg.DirectoryTimeout) || m.hangsAtOne(d, now)
 		if ails {
 			out = append(out, d.ID)
 		}
@@ -161,6 +167,19 @@ func (m *Manager) Offline() []model.DirectoryID {
 		}
 	}
 	return out
+}
+
+// hangsAtOne says whether the store of a directory hangs at one of the logs.
+func (m *Manager) hangsAtOne(d *Directory, now time.Time) bool {
+	if d.health.calls.under.Load() == 0 {
+		return false
+	}
+	for _, r := range *m.replicas.Load() {
+		if r.dir == d && d.health.hangs(r, now, m.cfg.DirectoryTimeout) {
+			return true
+		}
+	}
+	return false
 }
 
 // probeBlob is written beside a log, and removed, where it is to be known whether a store

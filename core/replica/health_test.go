@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -178,8 +179,13 @@ func TestAStoreThatDoesNotServeIsOffline(t *testing.T) {
 }
 
 // TestALogThatHangsIsNoStoreThatServes: the appends to one log are not answered, while those to
-// another are, at once.
+// another are, at once, or there are none, and the store answers all else.
 func TestALogThatHangsIsNoStoreThatServes(t *testing.T) {
+	t.Run("others are answered", func(t *testing.T) { testALogThatHangs(t, true) })
+	t.Run("there are no others", func(t *testing.T) { testALogThatHangs(t, false) })
+}
+
+func testALogThatHangs(t *testing.T, others bool) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &sickStore{restartable: newRestartable(t, memstore.Options{}), well: make(chan struct{})}
 		cfg := testConfig()
@@ -198,7 +204,9 @@ func TestALogThatHangsIsNoStoreThatServes(t *testing.T) {
 			if took := time.Since(begun); took > cfg.DirectoryTimeout+beat {
 				t.Fatalf("not offline after %v", took)
 			}
-			f.mustProduce(part(1), "z")
+			if others {
+				f.mustProduce(part(1), "z")
+			}
 			time.Sleep(beat) // of the bubble
 		}
 		if took := time.Since(begun); took <= cfg.DirectoryTimeout {
@@ -216,4 +224,76 @@ func TestALogThatHangsIsNoStoreThatServes(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// busyStore answers one append after the other, each a while after the last.
+type busyStore struct {
+	*restartable
+	takes time.Duration
+	mu    sync.Mutex
+	free  time.Time // when it has answered what it has taken
+}
+
+func (s *busyStore) Append(ctx context.Context, req storage.AppendRequest, done func(storage.AppendResult, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.free.Before(now) {
+		s.free = now
+	}
+	s.free = s.free.Add(s.takes)
+	time.AfterFunc(time.Until(s.free), func() { s.restartable.Append(ctx, req, done) })
+}
+
+// TestAStoreThatIsBehindServes: appends wait for longer than a store may do nothing, to one log
+// or at many, and it answers all the time.
+func TestAStoreThatIsBehindServes(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		logs, appends int // of each
+	}{
+		{"one log", 1, 4},
+		{"many logs", 50, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := testConfig()
+				store := &busyStore{restartable: newRestartable(t, memstore.Options{})}
+				f := start(t, store.restartable, newCluster(t, topicRecords(testTopic, "orders", c.logs)...), cfg, func(d *Deps) {
+					d.Directories[0].Store = store
+				})
+				for i := range c.logs {
+					f.mustProduce(part(int32(i)), "x")
+				}
+				all := c.logs * c.appends
+				store.takes = 4 * cfg.DirectoryTimeout / time.Duration(all)
+				answers := make(chan model.Appended, all)
+				for range c.appends {
+					for i := range c.logs {
+						a := makeBatch(t, batch.Options{}, "y")
+						a.Partition, a.Timeout = part(int32(i)), time.Hour
+						f.Append(t.Context(), a, func(r model.Appended) { answers <- r })
+						synctest.Wait() // so that each is a call of its own
+					}
+				}
+				begun := time.Now()
+				for len(answers) < all {
+					if slices.Contains(f.Offline(), testDir) {
+						t.Fatalf("offline after %v, with %d appends of %d answered", time.Since(begun), len(answers), all)
+					}
+					time.Sleep(50 * time.Millisecond) // of the bubble
+				}
+				if took := time.Since(begun); took < 2*cfg.DirectoryTimeout {
+					t.Errorf("all were answered after %v: that is not slow", took)
+				}
+				for range all {
+					if r := <-answers; r.Err != nil {
+						t.Error(r.Err)
+					}
+				}
+				if err := f.stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }

@@ -23,6 +23,8 @@ type replica struct {
 	tail       tail
 	fromMemory *counter // of dir and shard, nil without a dir
 
+	appends pulse // to its log, for the health of its store
+
 	watchers watchers // who waits for the view to change
 
 	leader model.NodeID // that it follows, or NoNode; it belongs to Manager.Apply
