@@ -83,7 +83,7 @@ func TestFR2StrictPolicyMakesNoOffsetsTopic(t *testing.T) {
 	if !errors.Is(kerr.ErrorForCode(resp.ErrorCode), kerr.CoordinatorNotAvailable) {
 		t.Errorf("answered %v", kerr.ErrorForCode(resp.ErrorCode))
 	}
-	if resp.ErrorMessage == nil || !strings.Contains(*resp.ErrorMessage, "the target is 3 replicas, and 1 brokers are registered") {
+	if resp.ErrorMessage == nil || !strings.Contains(*resp.ErrorMessage, "there are to be 3 replicas, and 1 brokers are registered") {
 		t.Errorf("the reason is %v", resp.ErrorMessage)
 	}
 	topics, err := newAdmin(t, b.addr()).ListTopicsWithInternal(testContext(t, startTimeout))
@@ -442,7 +442,7 @@ func TestFR18WhyThereIsNoCoordinatorCanBeFound(t *testing.T) {
 		findCoordinator(t, c, "g")
 	}
 	if out := b.output(); !strings.Contains(out, "clients are not told their groups' coordinator") || !strings.Contains(out, "reason=creation") ||
-		!strings.Contains(out, "the target is 3 replicas") {
+		!strings.Contains(out, "there are to be 3 replicas") {
 		t.Errorf("the log does not say it:\n%s", b.tail())
 	}
 	metrics := httpGet(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", admin))
