@@ -273,6 +273,7 @@ func (s *simulation) finish() error {
 	if s.w.Chance(2) && s.broker.up && s.broker.store.alive {
 		if !s.broker.stopCleanly() {
 			s.check.violate("the store did not shut down cleanly")
+			s.broker.kill()
 		}
 	} else {
 		s.broker.kill()
