@@ -112,13 +112,40 @@ func throttled() map[string]*string {
 	return map[string]*string{"leader.replication.throttled.replicas": &all, "follower.replication.throttled.replicas": &all}
 }
 
+// throttledRates are the settings by which brokers send, and receive, what is throttled.
+var throttledRates = []string{"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+
+// liftThrottles takes the rates away, so that who has much to catch up with does so in the time
+// that there is after the faults.
+func (c *cluster) liftThrottles(round int) {
+	if c.opts.Throttle == 0 || c.faulty || c.round != round {
+		return
+	}
+	n := c.someNode()
+	if n == nil {
+		c.w.After(time.Second, func() { c.liftThrottles(round) })
+		return
+	}
+	change := model.ConfigChange{Resource: model.BrokerResource(model.NoNode)}
+	for _, key := range throttledRates {
+		change.Ops = append(change.Ops, model.ConfigOp{Key: key, Kind: model.ConfigDelete})
+	}
+	n.command(controller.AlterConfigs{Changes: []model.ConfigChange{change}}, func(a controller.Answer) {
+		if a.Err != nil || a.Errs[0] != nil {
+			c.w.After(time.Second, func() { c.liftThrottles(round) })
+			return
+		}
+		c.w.Note("the throttles are lifted")
+	})
+}
+
 // changeThrottles gives all brokers another rate, or none, to send by or to receive by.
 func (c *cluster) changeThrottles() {
 	n := c.someNode()
 	if n == nil {
 		return
 	}
-	key := []string{"leader.replication.throttled.rate", "follower.replication.throttled.rate"}[c.w.Rand.IntN(2)]
+	key := throttledRates[c.w.Rand.IntN(2)]
 	op := model.ConfigOp{Key: key, Kind: model.ConfigDelete}
 	if !c.w.Chance(4) {
 		rate := fmt.Sprint(c.opts.Throttle >> c.w.Rand.IntN(3))
@@ -130,6 +157,7 @@ func (c *cluster) changeThrottles() {
 			c.report.Throttles++
 			c.w.Note("%s is changed to %v", key, op.Value != nil)
 		}
+		c.liftThrottles(c.round) // if the faults have ended meanwhile
 	})
 }
 

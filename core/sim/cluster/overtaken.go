@@ -28,7 +28,7 @@ func (c *cluster) overtaken(n *node, changes []model.ISRChange) {
 	}
 	c.report.Overtaken++
 	other, loses := named[c.w.Rand.IntN(len(named))], false
-	if len(joining) > 0 && c.w.Chance(2) {
+	if len(joining) > 0 && c.keepsOthers(change.Partition) && c.w.Chance(2) {
 		other, loses = joining[c.w.Rand.IntN(len(joining))], true
 	}
 	late := c.w.Between(50*time.Millisecond, lateMax)
@@ -54,6 +54,14 @@ func (c *cluster) overtaken(n *node, changes []model.ISRChange) {
 		}
 	})
 	c.mend(n, []*node{active, other}, 2*late)
+}
+
+// keepsOthers: with a minimum of two, one other than the leader counts until a replica that
+// joins does, and while that one's loss is not noticed. See spared.
+func (c *cluster) keepsOthers(id model.Partition) bool {
+	img := c.check.Newest()
+	p, t, ok := img.Partition(id)
+	return ok && minISR(img, t, p) > 1
 }
 
 // lateMax is less than a lease: what a leader says to the controller after its question comes

@@ -14,19 +14,23 @@ import (
 // having told, and those that have are fewer than the minimum of the ISR, so that one other goes
 // on counting until the loss is noticed (KIP-966); or the node's own is kept. One that is to come
 // in the place of others may count as soon as that is committed, and alone. (KIP-455)
+//
+// With a minimum of one, a replica that is let into the ISR and is gone by then may be the only
+// one that counts when the leader goes too: nobody else is kept in the ELR. Nothing is promised
+// of that, and nothing is taken from those that may be asked for.
 func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 	if c.doubtful() {
 		return false
 	}
 	img := c.check.Newest()
 	for t := range img.Topics() {
-		settings, err := img.TopicConfig(t.Name, model.NoNode, nil)
-		if err != nil {
-			return false
-		}
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
+			least := minISR(img, t, p)
 			counted := slices.Concat(p.ISR, p.ELR, p.LastKnownELR)
+			if least < 2 {
+				counted = p.Replicas // any of which may be asked for
+			}
 			counts := slices.Contains(counted, n.id)
 			if !counts && !slices.Contains(p.Adding, n.id) {
 				continue
@@ -42,14 +46,27 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 					other = true
 				}
 			}
-			replicas := slices.DeleteFunc(slices.Clone(p.Replicas), func(id model.NodeID) bool { return !stays(id) })
-			least := image.EffectiveMinISR(settings.MinISR, len(replicas), int(t.ReplicationFactorTarget))
 			if (!other || counts && least <= lost) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// minISR is the minimum of a partition's ISR in effect.
+func minISR(img *image.Image, t *image.Topic, p *image.Partition) int {
+	settings, err := img.TopicConfig(t.Name, model.NoNode, nil)
+	if err != nil {
+		panic("cluster: the metadata have settings that do not hold: " + err.Error())
+	}
+	stay := 0
+	for _, id := range p.Replicas {
+		if !slices.Contains(p.Removing, id) {
+			stay++
+		}
+	}
+	return image.EffectiveMinISR(settings.MinISR, stay, int(t.ReplicationFactorTarget))
 }
 
 // doubtMax is how long what was asked, and not answered, may still come to be.

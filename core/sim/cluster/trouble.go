@@ -449,4 +449,5 @@ func (c *cluster) heal() {
 			}
 		}
 	}
+	c.liftThrottles(c.round)
 }
