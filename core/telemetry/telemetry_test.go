@@ -70,6 +70,16 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// tells expects whole lines in what was scraped.
+func tells(t *testing.T, out string, lines ...string) {
+	t.Helper()
+	for _, want := range lines {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
 func scrape(t *testing.T, m *Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -120,7 +130,7 @@ func TestEventsAreCounted(t *testing.T) {
 	m.Plugins().Happened("s", "p", false, true)
 	m.Plugins().Happened("s", "p", false, false)
 	out := scrape(t, m)
-	for _, want := range []string{
+	tells(t, out,
 		`brokerd_pluginhost_serving_state{plugin="p",store="s"} 0`,
 		`brokerd_pluginhost_starts_total{plugin="p",store="s"} 1`,
 		`brokerd_pluginhost_ends_total{plugin="p",store="s"} 1`,
@@ -145,11 +155,7 @@ func TestEventsAreCounted(t *testing.T) {
 		`brokerd_server_received_bytes_total{listener="L"} 10`,
 		`brokerd_server_sent_bytes_total{listener="L"} 20`,
 		`brokerd_broker_warnings_count 2`,
-	} {
-		if !strings.Contains(out, want+"\n") {
-			t.Errorf("no %s", want)
-		}
-	}
+	)
 }
 
 func TestCoordinatorCounts(t *testing.T) {
@@ -167,7 +173,7 @@ func TestCoordinatorCounts(t *testing.T) {
 	c.Holds("Stable", 7)
 	c.Members(21)
 	out := scrape(t, m)
-	for _, want := range []string{
+	tells(t, out,
 		`brokerd_coordinator_load_seconds_count 1`,
 		`brokerd_coordinator_failed_loads_total 1`,
 		`brokerd_coordinator_rebalances_total 1`,
@@ -180,11 +186,7 @@ func TestCoordinatorCounts(t *testing.T) {
 		`brokerd_coordinator_not_available_total{reason="creation"} 1`,
 		`brokerd_coordinator_groups_count{state="Stable"} 7`,
 		`brokerd_coordinator_members_count 21`,
-	} {
-		if !strings.Contains(out, want+"\n") {
-			t.Errorf("no %s", want)
-		}
-	}
+	)
 }
 
 func TestLogger(t *testing.T) {
@@ -211,13 +213,9 @@ func TestAlertsBeginAtZero(t *testing.T) {
 	m.Replica().Begin("main")
 	m.Coordinator().Begin("creation")
 	out := scrape(t, m)
-	for _, want := range []string{
-		replicaLost + `{topic="other"} 0`, replicaDamaged + `{topic="other"} 0`,
-		replicaFull + `{store="main"} 0`, replicaRefused + `{store="main"} 0`,
-		coordinatorNotAvailable + `{reason="creation"} 0`, coordinatorFailedLoads + ` 0`,
-	} {
-		if !strings.Contains(out, want+"\n") {
-			t.Errorf("no %s", want)
-		}
-	}
+	tells(t, out,
+		replicaLost+`{topic="other"} 0`, replicaDamaged+`{topic="other"} 0`,
+		replicaFull+`{store="main"} 0`, replicaRefused+`{store="main"} 0`,
+		coordinatorNotAvailable+`{reason="creation"} 0`, coordinatorFailedLoads+` 0`,
+	)
 }
