@@ -33,7 +33,9 @@ const (
 func leave(t testing.TB, how int) *disk {
 	t.Helper()
 	fs := vfs.NewMem(vfs.MemConfig{})
-	s := mustStart(t, fs, testConfig("boot-1"))
+	cfg := testConfig("boot-1")
+	cfg.Syncers = 1
+	s := mustStart(t, fs, cfg)
 	res := s.mustOpen(t, 1)
 	d := &disk{}
 	at := int64(0)
@@ -46,6 +48,7 @@ func leave(t testing.TB, how int) *disk {
 		if _, err := s.append(request(res.Handle, at, storage.SurvivesProcess, b)); err != nil {
 			t.Fatal(err)
 		}
+		s.synced()
 		d.batches = append(d.batches, b)
 		at += 3
 	}
@@ -62,6 +65,15 @@ func leave(t testing.TB, how int) *disk {
 	d.fs = fs.AfterKill(vfs.MemConfig{})
 	d.file, d.pos = findBatch(t, d.fs, d.batches[len(d.batches)-1])
 	return d
+}
+
+// synced waits until the one syncer of the store has done all that it was asked for, so
+// that a sync of segments that are full takes none of what is appended after it.
+func (r *running) synced() {
+	done := make(chan struct{})
+	if r.syncers.push(func() { close(done) }) {
+		<-done
+	}
 }
 
 func logDir() string { return "/store/" + dirName(testID, "topic") }
