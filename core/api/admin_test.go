@@ -553,7 +553,9 @@ func TestDescribeTopicPartitionsTellsMore(t *testing.T) {
 	req := kmsg.NewPtrDescribeTopicPartitionsRequest()
 	req.ResponsePartitionLimit = 10
 	show := func() (out []string) {
-		for _, p := range ask[*kmsg.DescribeTopicPartitionsResponse](t, newHandler(c), 0, req).Topics[0].Partitions {
+		topic := ask[*kmsg.DescribeTopicPartitionsResponse](t, newHandler(c), 0, req).Topics[0]
+		topic.UnknownTags.Each(func(tag uint32, b []byte) { out = append(out, fmt.Sprintf("%d=%x", tag, b)) })
+		for _, p := range topic.Partitions {
 			p.UnknownTags.Each(func(tag uint32, b []byte) { out = append(out, fmt.Sprintf("%d %d=%x", p.Partition, tag, b)) })
 		}
 		return out
@@ -562,8 +564,8 @@ func TestDescribeTopicPartitionsTellsMore(t *testing.T) {
 		t.Errorf("who does not ask is told %q", got)
 	}
 	req.UnknownTags.Set(10000, nil)
-	// Of three replicas two, and of two that are to be three one.
-	want := []string{"0 10000=00000002", "1 10000=00000001", "1 10001=00000005" + "0000000000000102" + "0000000000000003" + "01"}
+	// Three replicas are wanted; of three two have to be in sync, and of two that are to be three one.
+	want := []string{"10000=00000003", "0 10000=00000002", "1 10000=00000001", "1 10001=00000005" + "0000000000000102" + "0000000000000003" + "01"}
 	if got := show(); !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}

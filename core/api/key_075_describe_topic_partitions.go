@@ -2,11 +2,12 @@ package api
 
 // DescribeTopicPartitions (75), version 0. (KIP-966)
 //
-// Who asks with a tagged field of our own (tag 10000, empty) is told of each partition, in
-// others, its effective min.insync.replicas (tag 10000, int32), and the last election after
-// which acknowledged records may be missing, if there was one (tag 10001): its leader epoch
-// (int32), from which offset on, or -1 (int64), when, in milliseconds since 1970 (int64),
-// and whether it was unclean (a byte of 0 or 1).
+// Who asks with a tagged field of our own (tag 10000, empty) is told of each topic how many
+// replicas its partitions are to have (tag 10000, int32), and of each partition its effective
+// min.insync.replicas (tag 10000, int32), and the last election after which acknowledged
+// records may be missing, if there was one (tag 10001): its leader epoch (int32), from which
+// offset on, or -1 (int64), when, in milliseconds since 1970 (int64), and whether it was
+// unclean (a byte of 0 or 1).
 
 import (
 	"context"
@@ -24,9 +25,10 @@ import (
 // max.request.partition.size.limit does by default.
 const describedPartitionsMax = 2000
 
-// The tags of our own fields: of the request and of a partition.
+// The tags of our own fields: of the request, of a topic, and of a partition.
 const (
 	tagTellMore uint32 = 10000
+	tagTarget   uint32 = 10000
 	tagMinISR   uint32 = 10000
 	tagLoss     uint32 = 10001
 )
@@ -157,6 +159,9 @@ func (h *Handler) describedTopic(ctx context.Context, from caller, img *image.Im
 			more(t, &p, &part.UnknownTags)
 		}
 		out.Partitions = append(out.Partitions, part)
+	}
+	if more != nil {
+		out.UnknownTags.Set(tagTarget, binary.BigEndian.AppendUint32(nil, uint32(t.ReplicationFactorTarget)))
 	}
 	return out
 }
