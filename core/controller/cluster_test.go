@@ -307,7 +307,7 @@ func (c *cluster) write(n *node, at model.Partition) {
 	if err != nil {
 		c.failf("%v", err)
 	}
-	if len(l.isr) < image.EffectiveMinISR(conf.MinISR, len(p.Replicas), int(t.ReplicationFactorTarget)) {
+	if len(l.isr) < image.EffectiveMinISR(conf.MinISR, p.Counted(), int(t.ReplicationFactorTarget)) {
 		return
 	}
 	end := len(n.logs[at])

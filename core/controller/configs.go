@@ -56,7 +56,7 @@ func (d *decision) changeMinISR(before *decision, changes []model.ConfigChange) 
 		return
 	}
 	d.eachPartition(func(t *image.Topic, n int32, p *image.Partition) *edit {
-		if !all && !topics[t.Name] || before.minISR(t, len(p.Replicas)) == d.minISR(t, len(p.Replicas)) {
+		if !all && !topics[t.Name] || before.minISR(t, p.Counted()) == d.minISR(t, p.Counted()) {
 			return nil
 		}
 		e := d.edit(t, n)

@@ -67,7 +67,7 @@ func (d *decision) settings(t *image.Topic) topicconfig.Config {
 	return c
 }
 
-// minISR is what the leader of a partition with so many replicas goes by.
+// minISR is what the leader of a partition goes by of which so many replicas count.
 func (d *decision) minISR(t *image.Topic, replicas int) int {
 	return image.EffectiveMinISR(d.settings(t).MinISR, replicas, int(t.ReplicationFactorTarget))
 }
@@ -226,7 +226,7 @@ func (e *edit) elect() (leader model.NodeID, clean bool) {
 func (e *edit) keepELR() {
 	p := &e.next
 	inSync := func(n model.NodeID) bool { return slices.Contains(p.ISR, n) }
-	below := len(p.ISR) < len(p.Replicas) && len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))
+	below := len(p.ISR) < len(p.Replicas) && len(p.ISR) < e.d.minISR(e.t, p.Counted())
 	p.ELR = nil
 	if below {
 		p.ELR = without(e.complete(), inSync)

@@ -40,19 +40,26 @@ func (d *decision) alterISR(op AlterISR) Answer {
 			records = append(records, r)
 		}
 	}
+	before := d.img
 	d.emit(records...)
 	for i, c := range op.Changes {
 		if results[i].Err == nil {
-			results[i] = d.isrResult(op.Broker, c.Partition)
+			was, _, _ := before.Partition(c.Partition)
+			results[i] = d.isrResult(op.Broker, c.Partition, was)
 		}
 	}
 	return Answer{ISR: results}
 }
 
-func (d *decision) isrResult(leader model.NodeID, at model.Partition) model.ISRResult {
+// isrResult is what a leader hears. Where its change has ended a reassignment it is told by the
+// metadata alone: with the ISR the replicas have changed, and what its minimum is.
+func (d *decision) isrResult(leader model.NodeID, at model.Partition, was *image.Partition) model.ISRResult {
 	p, t, _ := d.img.Partition(at)
 	if p.Leader != leader {
 		return model.ISRResult{Leader: model.NoNode, Err: fmt.Errorf("partition %s-%d: the change made broker %d the leader: %w", t.Name, at.Index, p.Leader, model.ErrNewLeaderElected)}
+	}
+	if len(p.Replicas) != len(was.Replicas) || p.Counted() != was.Counted() {
+		return model.ISRResult{Leader: model.NoNode, Err: fmt.Errorf("partition %s-%d: the change ended a reassignment: %w", t.Name, at.Index, model.ErrInvalidUpdateVersion)}
 	}
 	return model.ISRResult{Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: slices.Clone(p.ISR)}
 }

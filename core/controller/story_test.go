@@ -291,7 +291,7 @@ func (s *story) topics() string {
 		for n := range t.Partitions {
 			p := &t.Partitions[n]
 			fmt.Fprintf(&b, "  %d replicas=%v isr=%v leader=%d leader-epoch=%d partition-epoch=%d effective-min-isr=%d",
-				n, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch, image.EffectiveMinISR(c.MinISR, len(p.Replicas), int(t.ReplicationFactorTarget)))
+				n, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch, image.EffectiveMinISR(c.MinISR, p.Counted(), int(t.ReplicationFactorTarget)))
 			for _, of := range []struct {
 				name  string
 				nodes []model.NodeID

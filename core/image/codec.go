@@ -345,6 +345,12 @@ func (r *PartitionChangeRecord) layout(c *codec) {
 	}
 }
 
+func (r *PartitionTargetRecord) layout(c *codec) {
+	c.partition(&r.Partition)
+	number(c, &r.Chosen)
+	c.boolean(&r.Raised)
+}
+
 // loss is there in every record that has room for it: one without has an older version.
 func (c *codec) loss(v **Loss) {
 	if c.decoding {

@@ -66,6 +66,7 @@ func TestGoldenBytes(t *testing.T) {
 			"0101" + "07021c" + strings.Repeat("00", 16) + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "0100" + "010104"},
 		{&PartitionRecord{model.Partition{}, Partition{Leader: 1, Loss: &Loss{Epoch: 2, From: 5, At: 64}}},
 			"0101" + "060320" + strings.Repeat("00", 16) + "00" + "0000000000" + "02" + "00" + "00" + "00" + "00" + "04" + "0a" + "00" + "8001"},
+		{&PartitionTargetRecord{Partition: model.Partition{Index: 1}, Chosen: 2, Raised: true}, "0101" + "0e0113" + strings.Repeat("00", 16) + "02" + "04" + "01"},
 		{&PartitionChangeRecord{Loss: &Loss{Epoch: 3, From: -1, Unclean: true, At: 1}},
 			"0101" + "07031d" + strings.Repeat("00", 16) + "00" + "0000000000" + "00" + "00" + "00" + "06" + "01" + "01" + "02"},
 	}

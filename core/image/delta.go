@@ -76,6 +76,8 @@ func (d *Delta) replay(r Record) error {
 		return d.partition(r)
 	case *PartitionChangeRecord:
 		return d.partitionChange(r)
+	case *PartitionTargetRecord:
+		return d.partitionTarget(r)
 	case *TopicRemovalRecord:
 		return d.topicRemoval(r)
 	case *TopicPurgeRecord:
@@ -236,10 +238,24 @@ func (d *Delta) partitionChange(r *PartitionChangeRecord) error {
 		p.LeaderEpoch++
 	}
 	p.PartitionEpoch++
+	p.Raised = p.Raised && len(p.Adding) > 0
 	if err := p.check(); err != nil {
 		return fmt.Errorf("partition %s: %w", r.Partition, err)
 	}
 	t.Partitions[r.Partition.Index] = p
+	return nil
+}
+
+func (d *Delta) partitionTarget(r *PartitionTargetRecord) error {
+	t, ok := d.own(r.Partition.Topic)
+	if !ok || r.Partition.Index < 0 || int(r.Partition.Index) >= len(t.Partitions) {
+		return fmt.Errorf("partition %s does not exist", r.Partition)
+	}
+	p := &t.Partitions[r.Partition.Index]
+	if r.Chosen < 0 || r.Raised && len(p.Adding) == 0 {
+		return fmt.Errorf("partition %s: %d replicas were chosen, raised %v", r.Partition, r.Chosen, r.Raised)
+	}
+	p.Chosen, p.Raised = r.Chosen, r.Raised
 	return nil
 }
 
@@ -382,7 +398,12 @@ func (t *Topic) records(yield func(Record) bool) bool {
 		return false
 	}
 	for n, p := range t.Partitions {
-		if !yield(&PartitionRecord{Partition: model.Partition{Topic: t.ID, Index: int32(n)}, Registration: p}) {
+		target := &PartitionTargetRecord{Partition: model.Partition{Topic: t.ID, Index: int32(n)}, Chosen: p.Chosen, Raised: p.Raised}
+		p.Chosen, p.Raised = 0, false
+		if !yield(&PartitionRecord{Partition: target.Partition, Registration: p}) {
+			return false
+		}
+		if (target.Chosen != 0 || target.Raised) && !yield(target) {
 			return false
 		}
 	}

@@ -82,10 +82,32 @@ type Partition struct {
 	// is going to remove. (KIP-455)
 	Adding   []model.NodeID
 	Removing []model.NodeID
+	// Raised: the reassignment under way is the controller's own, by which a partition below
+	// its target gets another replica.
+	Raised bool
+	// Chosen is how many replicas an operator has said that the partition is to have: fewer
+	// than the topic's target; 0: nothing was said.
+	Chosen int16
 	// Loss is the last election after which acknowledged records may be missing; nil: there
 	// was none.
 	Loss *Loss
 }
+
+// Counted is how many replicas count for the minimum of the ISR: those that a reassignment
+// adds do when it has come to its end.
+func (p *Partition) Counted() int { return len(p.Replicas) - len(p.Adding) }
+
+// TargetOf is how many replicas a partition of the topic is to have at least.
+func (t *Topic) TargetOf(p *Partition) int {
+	if p.Chosen > 0 {
+		return int(p.Chosen)
+	}
+	return int(t.ReplicationFactorTarget)
+}
+
+// BelowTarget says whether a partition of the topic has fewer replicas than it is to have, not
+// counting what is only being added.
+func (t *Topic) BelowTarget(p *Partition) bool { return p.Counted() < t.TargetOf(p) }
 
 // Loss is an election that gave a partition a leader of which it is not known that it has all
 // that was acknowledged.
@@ -250,8 +272,8 @@ func (i *Image) BrokerConfig(node model.NodeID) topicconfig.Broker {
 // controller have to go by the same, so that no broker has its own.
 const MinISRKey = "min.insync.replicas"
 
-// EffectiveMinISR is min ISR as it can be asked of a partition with this many
-// replicas: no more than there are, as in Kafka; and below the topic's target
+// EffectiveMinISR is min ISR as it can be asked of a partition of which this many
+// replicas count (see Counted): no more than there are, as in Kafka; and below the topic's target
 // one less than there are, so that two brokers go on when one dies.
 func EffectiveMinISR(minISR, replicas, target int) int {
 	possible := replicas
@@ -272,7 +294,7 @@ func (i *Image) MinISR(static map[string]string) func(*Topic, *Partition) int {
 		if t != of {
 			of, minISR = t, topicconfig.MinISR(defaults, i.Config(model.Resource{Type: model.ResourceTopic, Name: t.Name}))
 		}
-		return EffectiveMinISR(minISR, len(p.Replicas), int(t.ReplicationFactorTarget))
+		return EffectiveMinISR(minISR, p.Counted(), int(t.ReplicationFactorTarget))
 	}
 }
 

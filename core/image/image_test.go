@@ -164,7 +164,9 @@ func TestMinISRInEffect(t *testing.T) {
 		img := mustImage(t, append([]Record{&TopicRecord{ID: topicID(1), Name: "t", ReplicationFactorTarget: 3},
 			&PartitionRecord{model.Partition{Topic: topicID(1)}, registration(1)},
 			&PartitionRecord{model.Partition{Topic: topicID(1), Index: 1}, registration(1, 2)},
-			&PartitionRecord{model.Partition{Topic: topicID(1), Index: 2}, registration(1, 2, 3)}}, set...)...)
+			&PartitionRecord{model.Partition{Topic: topicID(1), Index: 2}, registration(1, 2, 3)},
+			&PartitionRecord{model.Partition{Topic: topicID(1), Index: 3}, registration(1, 2, 3)},
+			&PartitionChangeRecord{Partition: model.Partition{Topic: topicID(1), Index: 3}, Adding: []model.NodeID{2, 3}, Removing: []model.NodeID{}}}, set...)...)
 		for _, static := range []map[string]string{nil, {MinISRKey: "9"}} {
 			minISR := 1 // of settings that cannot be read
 			if c, err := img.TopicConfig("t", model.NoNode, static); err == nil {
@@ -174,7 +176,7 @@ func TestMinISRInEffect(t *testing.T) {
 			got := img.MinISR(static)
 			for i := range top.Partitions {
 				p := &top.Partitions[i]
-				if got, want := got(top, p), EffectiveMinISR(minISR, len(p.Replicas), 3); got != want {
+				if got, want := got(top, p), EffectiveMinISR(minISR, p.Counted(), 3); got != want {
 					t.Errorf("%+v, static %v, %d replicas: %d, want %d", set, static, len(p.Replicas), got, want)
 				}
 			}
@@ -303,7 +305,7 @@ func anyRecord() *rapid.Generator[Record] {
 		reg := registration(replicas...)
 		reg.ISR = replicas[:rapid.IntRange(0, len(replicas)).Draw(t, "isr")]
 		dir := model.DirectoryID{15: byte(node)}
-		switch rapid.IntRange(1, 14).Draw(t, "kind") {
+		switch rapid.IntRange(1, 15).Draw(t, "kind") {
 		case 1:
 			c := *testCluster
 			c.Cluster.MinISRTarget = int16(rapid.IntRange(1, 3).Draw(t, "min ISR"))
@@ -350,6 +352,8 @@ func anyRecord() *rapid.Generator[Record] {
 			return &MemberRecord{Directory: model.DirectoryID{15: byte(node) + 1}, Node: node, Endpoint: name, MayVote: rapid.Bool().Draw(t, "may vote")}
 		case 13:
 			return &MemberRemovalRecord{Directory: model.DirectoryID{15: byte(node) + 1}}
+		case 14:
+			return &PartitionTargetRecord{Partition: p, Chosen: int16(rapid.IntRange(0, 3).Draw(t, "chosen")), Raised: rapid.Bool().Draw(t, "raised")}
 		default:
 			return rapid.SampledFrom([]Record{&TopicPurgeRecord{id, dir}, &ProducerIDsRecord{rapid.Int64Range(0, 1<<40).Draw(t, "id")}}).Draw(t, "other")
 		}

@@ -29,6 +29,7 @@ const (
 	kindProducerIDs     kind = 11
 	kindMember          kind = 12
 	kindMemberRemoval   kind = 13
+	kindPartitionTarget kind = 14
 )
 
 // String is the record's name for errors.
@@ -75,6 +76,8 @@ func (k kind) record() *recordType {
 		return &recordType{"member", 1, func() Record { return &MemberRecord{} }}
 	case kindMemberRemoval:
 		return &recordType{"member removal", 1, func() Record { return &MemberRemovalRecord{} }}
+	case kindPartitionTarget:
+		return &recordType{"partition target", 1, func() Record { return &PartitionTargetRecord{} }}
 	}
 	return nil
 }
@@ -152,6 +155,15 @@ type PartitionChangeRecord struct {
 	Loss *Loss
 }
 
+// PartitionTargetRecord says how many replicas an operator has chosen for a partition, and
+// whether the controller is raising it. It says it until the next one, Raised no longer than
+// replicas are added. It changes no epoch: replicas need not know.
+type PartitionTargetRecord struct {
+	Partition model.Partition
+	Chosen    int16
+	Raised    bool
+}
+
 // TopicRemovalRecord deletes a topic, its partitions and its settings. The topic
 // is remembered as removed until each directory has said that its logs are gone.
 type TopicRemovalRecord struct {
@@ -184,6 +196,7 @@ func (*BrokerRemovalRecord) kind() kind   { return kindBrokerRemoval }
 func (*TopicRecord) kind() kind           { return kindTopic }
 func (*PartitionRecord) kind() kind       { return kindPartition }
 func (*PartitionChangeRecord) kind() kind { return kindPartitionChange }
+func (*PartitionTargetRecord) kind() kind { return kindPartitionTarget }
 func (*TopicRemovalRecord) kind() kind    { return kindTopicRemoval }
 func (*TopicPurgeRecord) kind() kind      { return kindTopicPurge }
 func (*ConfigRecord) kind() kind          { return kindConfig }

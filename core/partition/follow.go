@@ -84,7 +84,7 @@ func (m *Machine) followed(in *Follow) {
 	m.relied(in.PartitionEpoch, in.ISR, in.ELR)
 	m.lead = Lead{
 		Epoch: in.Epoch, PartitionEpoch: in.PartitionEpoch, BrokerEpoch: model.NoBrokerEpoch,
-		ISR: slices.Clone(in.ISR), Replicas: slices.Clone(in.Replicas), Target: in.Target,
+		ISR: slices.Clone(in.ISR), Replicas: slices.Clone(in.Replicas), Adding: in.Adding, Target: in.Target,
 	}
 	m.setISR(in.ISR)
 }

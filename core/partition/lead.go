@@ -124,7 +124,7 @@ func (m *Machine) renewed(in *Lead, out *Effects) {
 func (m *Machine) assigned(in *Lead, out *Effects) {
 	m.lead = *in
 	m.lead.Replicas = slices.Clone(in.Replicas)
-	m.minISR = image.EffectiveMinISR(m.settings.MinISR, len(in.Replicas), in.Target)
+	m.minISR = image.EffectiveMinISR(m.settings.MinISR, len(in.Replicas)-in.Adding, in.Target)
 	kept := make([]follower, 0, len(in.Replicas))
 	for _, node := range in.Replicas {
 		if node == m.node {

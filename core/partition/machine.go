@@ -394,7 +394,7 @@ func (m *Machine) configure(now time.Time, in *Configure, out *Effects) {
 	case *Follow:
 		m.onFollow(role, out)
 	}
-	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, len(m.lead.Replicas), m.lead.Target)
+	m.minISR = image.EffectiveMinISR(in.Settings.MinISR, len(m.lead.Replicas)-m.lead.Adding, m.lead.Target)
 	m.armTimers(now, out)
 	if in.Reopen && m.gen == gen && m.open() && !m.stopping {
 		m.openAnew(out)

@@ -21,6 +21,7 @@ type Follow struct {
 	ISR            []model.NodeID
 	ELR            []model.NodeID // KIP-966
 	Replicas       []model.NodeID // the assignment
+	Adding         int            // how many of them count for the minimum of the ISR only later (KIP-455)
 	Target         int            // how many there are to be
 }
 

@@ -198,13 +198,13 @@ func (m *Manager) assignment(t *image.Topic, index int32, settings TopicSettings
 	if a.leads {
 		a.lead = partition.Lead{
 			Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, BrokerEpoch: model.BrokerEpoch(m.epoch.Load()),
-			ISR: p.ISR, ELR: p.ELR, Replicas: p.Replicas, Target: target,
+			ISR: p.ISR, ELR: p.ELR, Replicas: p.Replicas, Adding: len(p.Adding), Target: target,
 		}
 		a.throttled = throttledOf(index, m.cfg.NodeID, p.Replicas, &settings)
 	} else {
 		a.follow = partition.Follow{
 			Epoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Leader: p.Leader,
-			ISR: p.ISR, ELR: p.ELR, Replicas: p.Replicas, Target: target,
+			ISR: p.ISR, ELR: p.ELR, Replicas: p.Replicas, Adding: len(p.Adding), Target: target,
 		}
 	}
 	return a

@@ -66,8 +66,8 @@ var blindMutations = []mutant.Mutation{
 		// of those outside that comes back before the others.
 		Name: "the ELR is kept while the ISR is at its minimum",
 		File: "core/controller/election.go",
-		Old:  "len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n",
-		New:  "len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",
+		Old:  "len(p.ISR) < e.d.minISR(e.t, p.Counted())\n",
+		New:  "len(p.ISR) <= e.d.minISR(e.t, p.Counted())\n",
 	},
 	{
 		// It may never be. It takes a controller that goes between its answer and the commit.

@@ -50,7 +50,7 @@ var mutations = []mutant.Mutation{
 	{
 		Name: "keep the ELR while the ISR is at its minimum",
 		File: "core/controller/election.go",
-		Old:  "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n", New: "&& len(p.ISR) <= e.d.minISR(e.t, len(p.Replicas))\n",
+		Old:  "&& len(p.ISR) < e.d.minISR(e.t, p.Counted())\n", New: "&& len(p.ISR) <= e.d.minISR(e.t, p.Counted())\n",
 	},
 }
 

@@ -54,7 +54,8 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 	return true
 }
 
-// minISR is the minimum of a partition's ISR in effect.
+// minISR is the minimum of a partition's ISR in effect, or after the reassignment under way if
+// that is less.
 func minISR(img *image.Image, t *image.Topic, p *image.Partition) int {
 	settings, err := img.TopicConfig(t.Name, model.NoNode, nil)
 	if err != nil {
@@ -66,7 +67,7 @@ func minISR(img *image.Image, t *image.Topic, p *image.Partition) int {
 			stay++
 		}
 	}
-	return image.EffectiveMinISR(settings.MinISR, stay, int(t.ReplicationFactorTarget))
+	return image.EffectiveMinISR(settings.MinISR, min(stay, p.Counted()), int(t.ReplicationFactorTarget))
 }
 
 // doubtMax is how long what was asked, and not answered, may still come to be.
