@@ -397,7 +397,9 @@ func (c *cluster) report(n *node) {
 	op := ReportLogs{Broker: n.id, Epoch: n.epoch}
 	for _, at := range c.partitions() {
 		if p, _, ok := c.images[n.view].Partition(at); ok && awaitsReports(p) && slices.Contains(p.LastKnownELR, n.id) {
-			op.Logs = append(op.Logs, logEnd(at, n.logs[at]))
+			end := logEnd(at, n.logs[at])
+			end.PartitionEpoch = p.PartitionEpoch
+			op.Logs = append(op.Logs, end)
 		}
 	}
 	if len(op.Logs) > 0 {

@@ -25,7 +25,8 @@
 // A partition epoch rises with every change, and a leader epoch has one leader;
 // nobody joins an ISR who is fenced, shuts down, or began another life; without an
 // operator's word nobody leads who was neither in the ISR nor in the ELR, or has
-// the longest log where all of those may have lost something, and either is kept in the
+// the longest log where all of those may have lost something, by what was said under that
+// partition epoch, and either is kept in the
 // metadata (image.Loss); what one death changes is one proposal; a controller that was not
 // awake ends no lease; one seed decides the same records. (clusterchecks_test.go, the stories in testdata)
 package controller

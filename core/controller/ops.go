@@ -61,7 +61,8 @@ type (
 	AlterReassignments struct{ Changes []model.Reassignment }
 	// ReportLogs says how long logs are of which all replicas that were in sync may have
 	// lost something: those partitions that nobody leads, with neither ISR nor ELR, and
-	// this broker in the last known ELR. It is said again until somebody leads.
+	// this broker in the last known ELR. It is said again until somebody leads. What is said by
+	// metadata of another partition epoch counts for nothing.
 	ReportLogs struct {
 		Broker model.NodeID
 		Epoch  model.BrokerEpoch

@@ -35,6 +35,11 @@ func (d *decision) reportLogs(op ReportLogs) error {
 		if !ok || !awaitsReports(p) || !slices.Contains(p.LastKnownELR, op.Broker) {
 			continue
 		}
+		// Of metadata before it says nothing of the log as it is now: it may have gone back since.
+		// Of metadata to come, there is a controller that knows more.
+		if end.PartitionEpoch != p.PartitionEpoch {
+			continue
+		}
 		d.soft.note(logReport{op.Broker, op.Epoch, end})
 		e := d.edit(t, end.Partition.Index)
 		e.mode = asConfigured

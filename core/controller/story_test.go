@@ -365,12 +365,15 @@ func (s *story) op(t *testing.T, words []string) Op {
 			}
 		}
 		return AlterReassignments{Changes: []model.Reassignment{c}}
-	case "report": // t/0:last epoch,log end
+	case "report": // t/0:last epoch,log end,partition epoch if it is not the present one
 		op := ReportLogs{Broker: model.NodeID(number("id", 0)), Epoch: epoch()}
 		for _, w := range list {
 			at, end, _ := strings.Cut(w, ":")
 			e := model.LogEnd{Partition: s.partition(t, at)}
-			if _, err := fmt.Sscanf(end, "%d,%d", &e.LastEpoch, &e.LEO); err != nil {
+			if p, _, ok := s.machine.next.Partition(e.Partition); ok {
+				e.PartitionEpoch = p.PartitionEpoch
+			}
+			if n, err := fmt.Sscanf(end, "%d,%d,%d", &e.LastEpoch, &e.LEO, &e.PartitionEpoch); n < 2 {
 				t.Fatal(err)
 			}
 			op.Logs = append(op.Logs, e)

@@ -53,6 +53,8 @@ type Reassignment struct {
 // LogEnd is where a replica's log ends.
 type LogEnd struct {
 	Partition Partition
-	LastEpoch LeaderEpoch // of its last record, or NoEpoch
-	LEO       int64
+	// PartitionEpoch is of the metadata by which the replica has that log.
+	PartitionEpoch PartitionEpoch
+	LastEpoch      LeaderEpoch // of its last record, or NoEpoch
+	LEO            int64
 }

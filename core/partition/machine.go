@@ -296,6 +296,7 @@ func (m *Machine) View() View {
 		Why:        m.why,
 		CutOff:     m.standing.cutOff,
 		epochs:     m.epochs,
+		under:      m.lead.PartitionEpoch,
 		backed:     len(m.lead.Replicas) > 1,
 		damaged:    m.whole.damaged >= 0 && m.role == roleLeader && !m.yields(),
 	}

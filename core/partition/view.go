@@ -37,6 +37,7 @@ type View struct {
 	CutOff     bool  // it leads, and others may by now: nothing has been committed here for a while
 
 	epochs *epochCache
+	under  model.PartitionEpoch // of the metadata that the machine knows
 	// backed: there are other replicas; damaged: a read has met damage, and nobody else is to lead.
 	backed, damaged bool
 
@@ -92,11 +93,10 @@ func (v *View) HasCommitted(offset int64) bool { return v.LogStart <= offset && 
 
 // LogEnd is where the log ends. False: that is not known now.
 func (v *View) LogEnd() (model.LogEnd, bool) {
-	open := v.Status == StatusServing || v.Status == StatusFollowing && v.readable
-	if !open {
+	if !v.Open() {
 		return model.LogEnd{}, false
 	}
-	return model.LogEnd{Partition: v.Partition, LastEpoch: v.epochs.last(), LEO: v.LEO}, true
+	return model.LogEnd{Partition: v.Partition, PartitionEpoch: v.under, LastEpoch: v.epochs.last(), LEO: v.LEO}, true
 }
 
 // CheckEpoch compares the epoch that a client believes in with this one's;

@@ -36,20 +36,22 @@ func TestLogEnd(t *testing.T) {
 	for _, tc := range []struct {
 		status   Status
 		readable bool
+		open     bool
 		want     bool
 	}{
-		{StatusServing, false, true},
-		{StatusFollowing, true, true},
-		{StatusFollowing, false, false},
-		{StatusReopened, true, false},
-		{StatusOpening, true, false},
-		{StatusOffline, true, false},
-		{StatusNone, true, false},
+		{StatusServing, false, true, true},
+		{StatusFollowing, true, true, true},
+		{StatusFollowing, true, false, false}, // it is opened again, and may be shorter
+		{StatusFollowing, false, true, false},
+		{StatusReopened, true, false, false},
+		{StatusOpening, true, false, false},
+		{StatusOffline, true, false, false},
+		{StatusNone, true, false, false},
 	} {
-		v := View{Status: tc.status, Epoch: 4, LEO: 15, epochs: epochs, readable: tc.readable}
+		v := View{Status: tc.status, Epoch: 4, LEO: 15, epochs: epochs, under: 7, readable: tc.readable, open: tc.open}
 		end, ok := v.LogEnd()
-		if ok != tc.want || ok && end != (model.LogEnd{LastEpoch: 3, LEO: 15}) {
-			t.Errorf("status %d, readable %v: %+v, %v", tc.status, tc.readable, end, ok)
+		if ok != tc.want || ok && end != (model.LogEnd{PartitionEpoch: 7, LastEpoch: 3, LEO: 15}) {
+			t.Errorf("status %d, readable %v, open %v: %+v, %v", tc.status, tc.readable, tc.open, end, ok)
 		}
 	}
 }

@@ -42,20 +42,14 @@ func (c *cluster) blackout() {
 // whole are the nodes that have all that was committed of each partition: by a question that
 // is on its way any of them may be in sync when its answer is known.
 func (c *cluster) whole() map[model.Partition][]model.NodeID {
-	var all []model.Partition
-	for t := range c.check.Newest().Topics() {
-		for i := range t.Partitions {
-			all = append(all, model.Partition{Topic: t.ID, Index: int32(i)})
-		}
-	}
 	out := make(map[model.Partition][]model.NodeID)
 	for _, n := range c.nodes {
 		if !n.up() {
 			continue
 		}
-		for _, e := range n.manager.LogEnds(all) {
-			if e.LEO >= c.check.Committed(e.Partition) {
-				out[e.Partition] = append(out[e.Partition], n.id)
+		for _, r := range n.manager.Replicas() { // also those that are being opened
+			if r.LEO >= c.check.Committed(r.Partition) {
+				out[r.Partition] = append(out[r.Partition], n.id)
 			}
 		}
 	}
