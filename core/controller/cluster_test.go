@@ -36,7 +36,7 @@ type cluster struct {
 	trace   []string
 	calm    bool         // no faults any more
 	decided bytes.Buffer // every record proposed
-	counts  struct{ commits, elections, eligible, longest, fenced, isr, reassigned, shutdowns int }
+	counts  struct{ commits, elections, eligible, longest, fenced, isr, reassigned, shutdowns, raised int }
 }
 
 // entry is a record of a log: the leader epoch, and what makes it unique.
@@ -75,6 +75,7 @@ type leading struct {
 func newCluster(t *testing.T, seed uint64) *cluster {
 	cfg := DefaultConfig()
 	cfg.RebalanceEvery = 3 * time.Second
+	cfg.RaisesMax, cfg.RaiseAfter, cfg.RaiseAway = 2, 500*time.Millisecond, 2*time.Second
 	c := &cluster{
 		host: newHost(t, cfg, image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}), t: t,
 		rand: rand.New(rand.NewPCG(seed, 7)), brokers: map[model.NodeID]*node{}, committed: map[model.Partition][]entry{},
@@ -93,6 +94,10 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 			c.settle()
 			b, _ := c.img.Broker(n.id)
 			fenced = b.Fenced
+		}
+		if id == 0 { // with a target of three
+			c.ask(CreateTopics{Topics: []model.NewTopic{{Name: "w", Partitions: 3, ReplicationFactor: -1}}}, nil)
+			c.settle()
 		}
 	}
 	two := "2"

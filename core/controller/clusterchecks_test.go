@@ -30,6 +30,7 @@ func (c *cluster) check(was, is *image.Image) {
 			}
 			c.checkEpochs(at, old, p)
 			c.checkISR(is, at, old, p)
+			c.checkRaise(was, is, at, old, p)
 			if p.Leader != old.Leader && p.Leader != model.NoNode && ok {
 				c.checkLeader(was, is, at, old, p)
 			}
@@ -159,7 +160,7 @@ func (c *cluster) checkLoss(at model.Partition, old, p *image.Partition) {
 func (c *cluster) recover() {
 	whole := func() bool {
 		for _, at := range c.partitions() {
-			if p, _, _ := c.img.Partition(at); p.Leader == model.NoNode || len(p.ISR) < len(p.Replicas) {
+			if p, t, _ := c.img.Partition(at); p.Leader == model.NoNode || len(p.ISR) < len(p.Replicas) || t.BelowTarget(p) {
 				return false
 			}
 		}
@@ -230,14 +231,15 @@ func (c *cluster) uncleanly() {
 
 // Whatever brokers and controllers do, and lose: epochs rise, an epoch has one leader, the
 // ISR holds only whom it may, nobody is elected who lacks what clients were told of, what
-// is replayed is what was decided, and in the end everything is served. One seed decides
+// is replayed is what was decided, and in the end everything is served
+// by as many as there are to be. One seed decides
 // the same, byte for byte.
 func TestClusterKeepsWhatWasCommitted(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 60
 	}
-	var sum [8]int
+	var sum [9]int
 	run := func(t *testing.T, seed uint64) *cluster {
 		c := newCluster(t, seed)
 		for range 600 {
@@ -254,12 +256,12 @@ func TestClusterKeepsWhatWasCommitted(t *testing.T) {
 					t.Errorf("decided otherwise: %s", hex.EncodeToString(again.decided.Bytes()[:32]))
 				}
 			}
-			for i, n := range []int{c.counts.commits, c.counts.elections, c.counts.eligible, c.counts.longest, c.counts.fenced, c.counts.isr, c.counts.reassigned, c.counts.shutdowns} {
+			for i, n := range []int{c.counts.commits, c.counts.elections, c.counts.eligible, c.counts.longest, c.counts.fenced, c.counts.isr, c.counts.reassigned, c.counts.shutdowns, c.counts.raised} {
 				sum[i] += n
 			}
 		})
 	}
-	t.Logf("%d seeds: commits, elections, of the ELR, of the longest log, fenced, ISR changes, reassignments, shutdowns: %v", seeds, sum)
+	t.Logf("%d seeds: commits, elections, of the ELR, of the longest log, fenced, ISR changes, reassignments, shutdowns, raises: %v", seeds, sum)
 	for i, n := range sum {
 		if n < int(seeds)/4 {
 			t.Errorf("count %d is %d of %d seeds: too little happened", i, n, seeds)

@@ -22,6 +22,11 @@
 // allocation is of a size that a client names before that size was checked.
 // (machine_test.go, placement_test.go, the stories in testdata)
 //
+// A partition below its target is raised one replica at a time, by reassignments which are in
+// the metadata, so that any controller goes on with them, or ends them: RaisesMax at once, on
+// brokers that have been there for a while. What an operator has said of how many there are to be
+// counts before it. (raise_test.go, testdata/raise)
+//
 // A partition epoch rises with every change, and a leader epoch has one leader;
 // nobody joins an ISR who is fenced, shuts down, or began another life; without an
 // operator's word nobody leads who was neither in the ISR nor in the ELR, or has

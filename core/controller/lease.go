@@ -30,6 +30,9 @@ type life struct {
 	// more, 0 where that is not known yet; and leavesBy when that is waited for no longer.
 	leaves   int64
 	leavesBy time.Duration
+	// can: it can take replicas, or cannot, since then.
+	can   bool
+	since time.Duration
 }
 
 // soft is what the active controller knows by itself.
@@ -40,6 +43,7 @@ type soft struct {
 	lives map[model.NodeID]*life
 	// nextRebalance is when preferred leaders are elected again, or 0: never.
 	nextRebalance time.Duration
+	raised        raisesSeen
 	committed     *image.Image
 	// reports are of partitions that wait for the longest log, for as long as they do.
 	reports map[model.Partition][]logReport
@@ -67,7 +71,7 @@ func (m *Machine) beginLeases(now time.Time, img *image.Image) {
 func (m *Machine) hear(id model.NodeID, epoch model.BrokerEpoch, offset int64) {
 	l := m.soft.lives[id]
 	if l == nil || l.epoch != epoch {
-		l = &life{epoch: epoch}
+		l = &life{epoch: epoch, since: m.soft.awake}
 		m.soft.lives[id] = l
 	}
 	l.heard, l.until, l.offset = true, m.soft.awake+m.cfg.BrokerLease, max(l.offset, offset)
@@ -78,8 +82,8 @@ func (m *Machine) Deadline() (time.Time, bool) {
 	return m.soft.due, m.leading
 }
 
-// due ends the leases that are over, all in one proposal, and elects preferred leaders
-// when it is time.
+// due ends the leases that are over, all in one proposal, elects preferred leaders when it is
+// time, and gives partitions below their target what brokers can take.
 func (m *Machine) due(now time.Time, out *Effects) {
 	if !m.leading || now.Before(m.soft.due) {
 		return
@@ -95,6 +99,7 @@ func (m *Machine) due(now time.Time, out *Effects) {
 			m.soft.nextRebalance = m.soft.awake + m.cfg.RebalanceEvery
 		}
 	}
+	d.raise()
 	m.propose(d, out)
 }
 

@@ -34,6 +34,13 @@ type Config struct {
 	// that lack more than RebalanceAbove percent of what they are to lead; below 0: never.
 	RebalanceEvery time.Duration
 	RebalanceAbove int
+	// RaisesMax bounds the partitions below their target that are given another replica at
+	// once. So the first of them are done with while the others wait, what many new replicas ask of
+	// their leaders and stores is spread over time, and a proposal has a bound.
+	RaisesMax int
+	// RaiseAfter is for how long a broker has to have served to be given them; RaiseAway,
+	// for how long it has to have been gone before another one gets what it was being given.
+	RaiseAfter, RaiseAway time.Duration
 	// TopicDefaults are the broker properties that stand in for topic settings,
 	// as the broker was started with them.
 	TopicDefaults map[string]string
@@ -50,6 +57,9 @@ func DefaultConfig() Config {
 		ShutdownMax:          5 * time.Second,
 		RebalanceEvery:       5 * time.Minute,
 		RebalanceAbove:       10,
+		RaisesMax:            100,
+		RaiseAfter:           5 * time.Second,
+		RaiseAway:            time.Minute,
 	}
 }
 
@@ -66,6 +76,8 @@ func (c Config) Validate() error {
 		return errors.New("lease and longest shutdown of brokers must be above 0")
 	case c.RebalanceAbove < 0:
 		return fmt.Errorf("rebalance above %d percent: it must be 0 or more", c.RebalanceAbove)
+	case c.RaisesMax < 1 || c.RaiseAfter < 0 || c.RaiseAway < 0:
+		return fmt.Errorf("%d raises at once, after %v and %v: at least 1, and times of 0 or more", c.RaisesMax, c.RaiseAfter, c.RaiseAway)
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // alterReassignments gives partitions other replicas, or stops doing so, each on its own.
-// Those that are added come first into sync; then the others go. (KIP-455)
+// Those that are added come first into sync; then the others go. It takes the place of a raise.
+// (KIP-455)
 func (d *decision) alterReassignments(op AlterReassignments) []error {
 	errs := make([]error, len(op.Changes))
 	asked := map[model.Partition]bool{}
@@ -38,6 +39,9 @@ func (d *decision) alterReassignments(op AlterReassignments) []error {
 		if r != nil {
 			records = append(records, r)
 		}
+		if n := chosen(t, e.was, c.Replicas); n != e.was.Chosen || e.was.Raised {
+			records = append(records, &image.PartitionTargetRecord{Partition: c.Partition, Chosen: n})
+		}
 	}
 	d.emit(records...)
 	return errs
@@ -62,6 +66,7 @@ func (e *edit) reassign(target []model.NodeID) error {
 	p := &e.next
 	p.Adding = without(target, in(before))
 	p.Removing = without(before, in(target))
+	p.Raised = false
 	e.assign(append(slices.Clone(target), p.Removing...))
 	// Whoever was only being added may be the one that leads, or that did. Those that may have
 	// lost something take nobody's place that has everything.
@@ -112,7 +117,8 @@ func (e *edit) assign(replicas []model.NodeID) {
 	e.leave(func(n model.NodeID) bool { return !slices.Contains(replicas, n) })
 }
 
-// completeReassignment ends a reassignment once all of its target is in sync.
+// completeReassignment ends a reassignment once all of its target is in sync, and a raise once
+// what it adds is.
 func (e *edit) completeReassignment() {
 	p := &e.next
 	if len(p.Adding) == 0 && len(p.Removing) == 0 {
@@ -121,14 +127,18 @@ func (e *edit) completeReassignment() {
 	target := without(p.Replicas, func(n model.NodeID) bool { return slices.Contains(p.Removing, n) })
 	led := false
 	for _, n := range target {
-		if !slices.Contains(p.ISR, n) {
+		if !slices.Contains(p.ISR, n) && !p.Raised {
 			return
 		}
 		led = led || e.d.eligible(p, n)
 	}
-	if !led {
+	if !led || p.Raised && !e.raised() {
 		return
 	}
 	e.assign(target)
 	p.Adding, p.Removing = nil, nil
+	if p.Raised && e.d.cfg.RebalanceEvery > 0 {
+		e.prefer()
+	}
+	p.Raised = false
 }

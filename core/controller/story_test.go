@@ -71,6 +71,7 @@ func newStory(t *testing.T, d *datadriven.TestData) *story {
 	cluster := image.Cluster{ID: "c", FeatureLevel: 1, ReplicationFactorTarget: 3, MinISRTarget: 2}
 	cfg.Strict = d.HasArg("strict")
 	cfg.RebalanceAbove = 40
+	d.MaybeScanArgs(t, "raises-max", &cfg.RaisesMax)
 	d.MaybeScanArgs(t, "request-max", &cfg.RequestPartitionsMax)
 	d.MaybeScanArgs(t, "cluster-max", &cfg.ClusterPartitionsMax)
 	s := &story{host: newHost(t, cfg, cluster), removed: map[string]model.TopicID{}}
@@ -300,6 +301,12 @@ func (s *story) topics() string {
 					fmt.Fprintf(&b, " %s=%v", of.name, of.nodes)
 				}
 			}
+			if p.Raised {
+				b.WriteString(" raised")
+			}
+			if p.Chosen > 0 {
+				fmt.Fprintf(&b, " chosen=%d", p.Chosen)
+			}
 			if l := p.Loss; l != nil {
 				fmt.Fprintf(&b, " loss=(leader-epoch=%d from=%d unclean=%v)", l.Epoch, l.From, l.Unclean)
 			}
@@ -388,8 +395,8 @@ func (s *story) op(t *testing.T, words []string) Op {
 		for _, name := range list {
 			op.Topics = append(op.Topics, model.NewTopic{
 				Name: strings.Trim(name, `"`), Partitions: int32(number("partitions", -1)), ReplicationFactor: int16(number("rf", -1)),
-				ReplicationTarget: int16(number("target", 0)),
-				Assignment:        assignment(t, args["assign"]), Configs: configs(args["config"]),
+				ReplicationTarget: int16(number("target", 0)), Internal: args["internal"] != "",
+				Assignment: assignment(t, args["assign"]), Configs: configs(args["config"]),
 			})
 		}
 		return op

@@ -76,6 +76,9 @@ func (c Config) withDefaults() Config {
 	set(&c.Controller.ShutdownMax, defaults.ShutdownMax)
 	set(&c.Controller.RebalanceEvery, defaults.RebalanceEvery)
 	set(&c.Controller.RebalanceAbove, defaults.RebalanceAbove)
+	set(&c.Controller.RaisesMax, defaults.RaisesMax)
+	set(&c.Controller.RaiseAfter, defaults.RaiseAfter)
+	set(&c.Controller.RaiseAway, defaults.RaiseAway)
 	return c
 }
 
