@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// The tags by which brokerd is asked for, and tells of a partition, what Kafka's protocol
-	// has no field for.
+	// The tags by which brokerd is asked for, and tells of a topic and of a partition, what
+	// Kafka's protocol has no field for.
 	tagTellMore = 10000
+	tagTarget   = 10000
 	tagMinISR   = 10000
 	tagLoss     = 10001
 
@@ -120,14 +121,6 @@ func (v *clusterView) askPartitions(ctx context.Context, client *kgo.Client) err
 	if err != nil {
 		return err
 	}
-	list := kmsg.NewPtrListPartitionReassignmentsRequest()
-	moving, err := list.RequestWith(ctx, client)
-	if err == nil {
-		err = kafkaError(moving.ErrorCode, moving.ErrorMessage)
-	}
-	if err != nil {
-		return err
-	}
 	for _, t := range topics {
 		if t.Topic == nil || kerr.ErrorForCode(t.ErrorCode) != nil {
 			continue
@@ -136,9 +129,25 @@ func (v *clusterView) askPartitions(ctx context.Context, client *kgo.Client) err
 			v.partitions = append(v.partitions, partitionOf(*t.Topic, &t.Partitions[i]))
 		}
 	}
+	v.sortPartitions()
+	return v.askMoves(ctx, client)
+}
+
+func (v *clusterView) sortPartitions() {
 	slices.SortFunc(v.partitions, func(a, b partitionView) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.index, b.index))
 	})
+}
+
+// askMoves asks which partitions are being reassigned. They are sorted.
+func (v *clusterView) askMoves(ctx context.Context, client *kgo.Client) error {
+	moving, err := kmsg.NewPtrListPartitionReassignmentsRequest().RequestWith(ctx, client)
+	if err == nil {
+		err = kafkaError(moving.ErrorCode, moving.ErrorMessage)
+	}
+	if err != nil {
+		return err
+	}
 	for _, t := range moving.Topics {
 		for _, m := range t.Partitions {
 			if p := v.partition(t.Topic, m.Partition); p != nil {

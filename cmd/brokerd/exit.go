@@ -42,7 +42,10 @@ const exitCodesText = `The exit code says what kind of end a command came to:
        or is not valid)
   6    a broker did not start, because another program has its data directory or
        one of its ports
-  130  it was interrupted before its end`
+  130  it was interrupted before its end
+
+"brokerd doctor" has its own: 0 nothing was found, 1 something was, 2 it could not
+ask.`
 
 func newExitCodes() *cobra.Command {
 	return &cobra.Command{
@@ -96,9 +99,12 @@ func exitCode(err error) int {
 		network     *net.OpError
 		ended       *processes.EndedError
 	)
+	var code *codeError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &code):
+		return code.code
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.As(err, &unreachable), errors.As(err, &network) && network.Op == "dial": // it was there before

@@ -62,7 +62,7 @@ others depend on, write a configuration file and run "brokerd --config FILE".`,
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%s", flagText(err)) })
-	root.AddCommand(newDev(c), newTopic(c), newGroup(c), newCluster(c), newBroker(c), newProduce(c), newConsume(c), newPlugin(c), newConfig(c), newVersion(c), newExitCodes())
+	root.AddCommand(newDev(c), newTopic(c), newGroup(c), newCluster(c), newBroker(c), newDoctor(c), newProduce(c), newConsume(c), newPlugin(c), newConfig(c), newVersion(c), newExitCodes())
 	return root
 }
 
