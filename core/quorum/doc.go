@@ -36,7 +36,8 @@
 // Invariants: no message leaves before the term, vote and entries are on disk that it rests
 // on; nobody forgets a change of the membership that it has applied; nothing is answered
 // before it is committed and in Image; images are published in order, and each contains the
-// one before; a database that is damaged, truncated or empty refuses to open, and is never
+// one before; a leader that slept for an election timeout decides nothing, and answers no heartbeat,
+// before a majority has taken an entry of its term (pause_test.go); a database that is damaged, truncated or empty refuses to open, and is never
 // taken for a new one; a new one appears whole or not at all; a single voter leads at once
 // and never resigns. Tested in cluster_test.go, stories_test.go, disk_test.go,
 // quorum_test.go, recovery_test.go, entry_test.go, reserve_test.go, stepped_test.go and

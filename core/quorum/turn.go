@@ -47,10 +47,27 @@ func (n *Node) Ended() (bool, error) { return n.ended, n.failure }
 // Step implements loop.Body. What has arrived comes before what is due, so that a node
 // that was slow takes no heartbeat for missing that waits in its mailbox.
 func (n *Node) Step(now time.Time, burst []Input) {
+	slept := now.Sub(n.now)
 	n.now = now
+	if n.begun && n.elected && slept >= n.electionTime() {
+		n.wake(slept)
+	}
 	if err := n.turn(burst); err != nil && !n.ended {
 		n.end(err)
 	}
+}
+
+// electionTime is for how long voters that do not hear their leader elect no other.
+func (n *Node) electionTime() time.Duration { return time.Duration(n.cfg.ElectionTicks) * n.cfg.Tick }
+
+// wake is for a leader that did nothing for so long that another may have been elected: its
+// process or its machine was paused. It decides nothing, and says of no broker that it may go on,
+// before a majority has taken an entry of its term once more. What Raft takes no proposal for
+// is a leader that hands over or is removed: then it leads no more.
+func (n *Node) wake(slept time.Duration) {
+	n.log.Warn("the active controller did nothing for a while: it asks whether it is that still", "broker", n.cfg.NodeID, "slept", slept)
+	n.leadAnew()
+	_ = n.raft.Propose(nil)
 }
 
 // Deadline implements loop.Body.

@@ -21,6 +21,7 @@ var kept = []struct {
 	{24, 3, "partition: take the role and the settings of one metadata at once"},
 	{8, 2, "simulation: take a disk only where the ELR keeps the others"},
 	{20004, 4, "simulation: take no power from one that is to be in sync alone before it knows"},
+	{534, 4, "quorum: have a leader that was paused ask whether it leads still"},
 	{1792, 0, "simulation: let a producer of which a blackout has left nothing go on with its next sequence"},
 	{7078, 0, "quorum: hand no vote to a node that has one by the directory that it has lost"},
 }
