@@ -98,7 +98,7 @@ func (c *cluster) newTopic() {
 	c.topics++
 	topic := model.NewTopic{
 		Name: fmt.Sprintf("topic%d", c.topics), Partitions: int32(1 + c.w.Rand.IntN(2)),
-		ReplicationFactor: int16(min(len(c.nodes), 2+c.w.Rand.IntN(2))),
+		ReplicationFactor: c.replicas(min(len(c.nodes), 2+c.w.Rand.IntN(2))),
 	}
 	c.makeTopic(topic, func(id model.TopicID) {
 		c.report.Topics++

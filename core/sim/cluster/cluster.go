@@ -119,6 +119,7 @@ func (c *cluster) begin() error {
 	}
 	c.clients()
 	c.watch()
+	c.grow()
 	return nil
 }
 
@@ -147,7 +148,7 @@ func (c *cluster) form() error {
 		c.runUntil(func() bool { return done() || !c.w.Now().Before(limit) || len(c.check.Violations()) > 0 })
 	}
 	until(func() bool { return c.unserved() == "" })
-	topic := model.NewTopic{Name: topicName, Partitions: int32(c.opts.Partitions), ReplicationFactor: int16(min(3, len(c.nodes)))}
+	topic := model.NewTopic{Name: topicName, Partitions: int32(c.opts.Partitions), ReplicationFactor: c.replicas(min(3, len(c.nodes)))}
 	if c.opts.Throttle > 0 {
 		topic.Configs = throttled()
 	}
@@ -252,6 +253,7 @@ func (c *cluster) published(n *node, img *image.Image) {
 					continue
 				}
 			}
+			c.raises(old, t, i)
 			c.counted(model.Partition{Topic: t.ID, Index: int32(i)}, p)
 			c.loseLast(p)
 			c.w.Note("metadata %d: %s-%d is led by %d in epoch %d, ISR %v, ELR %v %v, partition epoch %d",
@@ -290,6 +292,9 @@ func (c *cluster) unserved() string {
 		return why
 	}
 	if why := c.unvoted(); why != "" {
+		return why
+	}
+	if why := c.unraised(); why != "" {
 		return why
 	}
 	for _, p := range c.producers {

@@ -11,7 +11,8 @@
 //
 // Nodes form a cluster as in production: the first creates it, the others find it and join,
 // and the quorum grows to three voters. More join later, some lose their disks, and some
-// leave in order. In some runs voters leave too, others are lost for ever with their disks and
+// leave in order. Where one node begins, topics have more replicas to come, which the controller
+// gives them as others join, while faults are on: in the end all have them (raises.go). In some runs voters leave too, others are lost for ever with their disks and
 // replaced by new ones, and nodes come back that were forgotten (depart.go). A save of the
 // quorum's disk is there when it has returned; a node may die inside one. Clocks drift; a jump of
 // the wall clock moves the times that stores stamp.

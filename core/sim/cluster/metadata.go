@@ -61,7 +61,9 @@ func (n *node) quorumConfig() quorum.Config {
 	cfg := quorum.Config{
 		Dir: "simulated", NodeID: n.id, ClusterID: clusterID, Bootstrap: n.id == 1, Endpoint: n.endpoint,
 		SnapshotEntries: n.c.opts.SnapshotEntries,
-		Controller:      controller.Config{RebalanceEvery: n.c.opts.RebalanceEvery},
+		Controller: controller.Config{
+			RebalanceEvery: n.c.opts.RebalanceEvery, RaisesMax: raisesMax, RaiseAfter: n.c.opts.RaiseAfter, RaiseAway: n.c.opts.RaiseAway,
+		},
 	}
 	for _, o := range n.c.nodes {
 		cfg.Seeds = append(cfg.Seeds, o.endpoint)

@@ -38,6 +38,9 @@ type Options struct {
 	// Throttle is about how many bytes a second go to replicas that catch up, of which there are
 	// throttles then that change while faults are on; zero: there are none.
 	Throttle int64
+	// RaiseAfter and RaiseAway are those of the controller. A cluster that begins with one node
+	// has topics with a target of three replicas, and grows while faults are on.
+	RaiseAfter, RaiseAway time.Duration
 	// Log gets every event; nil: nobody.
 	Log func(string)
 }
@@ -77,6 +80,12 @@ func OptionsOf(seed uint64) Options {
 	}
 	if t := world.New(seed^0x7407, nil); o.NodesMax > 1 && t.Chance(4) {
 		o.Throttle = 5_000 << t.Rand.IntN(4)
+	}
+	r := world.New(seed^0x9a15, nil)
+	o.RaiseAfter = among(r, 100*time.Millisecond, time.Second, 5*time.Second)
+	o.RaiseAway = among(r, time.Second, 5*time.Second, time.Minute)
+	if nodes == 1 && !r.Chance(4) {
+		o.NodesMax = 3 + r.Rand.IntN(2)
 	}
 	return o
 }

@@ -37,6 +37,7 @@ type Report struct {
 	Blackouts   int // times that all lost power, and not all was flushed
 	Excused     int // partitions at such times, of which something that was committed may be lost
 	Joins       int // of nodes
+	Raised      int // partitions, below their target, that were given a replica more
 	Retired     int // likewise, for ever
 	Lost        int // of those, with their disks
 	Returned    int // likewise, that came back when they were forgotten, and ended

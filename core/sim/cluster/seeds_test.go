@@ -60,7 +60,7 @@ func TestClusterSeeds(t *testing.T) {
 	}
 	for name, got := range map[string]int{
 		"questions that came late": total.Overtaken, "votes after which voter and candidate went": total.Ballots, "questions without an answer": total.Unheard,
-		"deaths in a save": total.SaveDeaths, "lost disks": total.Wipes,
+		"deaths in a save": total.SaveDeaths, "lost disks": total.Wipes, "raised partitions": total.Raised,
 	} {
 		if uint64(got) < *seedsFlag/20 {
 			t.Errorf("only %d %s in %d seeds", got, name, *seedsFlag)
