@@ -26,6 +26,9 @@ const (
 	// questionTimeout bounds each question, and reachedTimeout how long a broker is dialled.
 	questionTimeout = 10 * time.Second
 	reachedTimeout  = 3 * time.Second
+	// voterHeard is within what a voter was heard of that counts: they fetch, or are sent
+	// heartbeats, several times a second.
+	voterHeard = 3 * time.Second
 	// dialsMax bounds how many brokers are dialled at once.
 	dialsMax = 64
 	// configsMax bounds the topics of one question about settings.
@@ -268,7 +271,7 @@ func (e *examined) askQuorum(ctx context.Context) error {
 		told = told || c.Role == roleLeader && c.SilentMillis != nil
 	}
 	for _, c := range e.view.Controllers {
-		heard := c.SilentMillis != nil && *c.SilentMillis <= voterSilence.Milliseconds()
+		heard := c.SilentMillis != nil && *c.SilentMillis <= voterHeard.Milliseconds()
 		switch c.Role {
 		case roleLeader:
 			q.Leader, heard = c.ID, true

@@ -184,3 +184,14 @@ func TestMend(t *testing.T) {
 		}
 	}
 }
+
+// Many partitions, topics and groups are told in one sentence.
+func TestPartitionsAreNamed(t *testing.T) {
+	many := Partitions{{"a", []int32{0, 1}, 2}, {"b", []int32{0, 1, 2, 3}, 9}, {"c", []int32{5}, 9}, {"d", nil, 1}, {"e", nil, 1}, {"f", []int32{1}, 2}, {"g", nil, 1}}
+	if got, want := many.String(), "a (all 2), b (4 of 9: 0, 1, 2, ...), c (1 of 9: 5), d (0 of 1: ), e (0 of 1: ) and 2 more topics"; got != want || many.Count() != 8 {
+		t.Errorf("%d: %s\nwant %s", many.Count(), got, want)
+	}
+	if got := names(strings.Split("abcdefg", "")); got != "a, b, c, d, e and 2 more groups" {
+		t.Error(got)
+	}
+}

@@ -219,7 +219,7 @@ func TestDeathIsWhatIsFoundAfterIt(t *testing.T) {
 			}{
 				{"stops", listed(d.Stops), minus(of(then, "leaderless"), of(before, "leaderless"))},
 				{"refuses", listed(d.RefusesWrites), minus(partitionsOnly(of(then, "under-min-isr")), of(before, "under-min-isr"))},
-				{"groups", names2(d.Groups), minus(of(then, "group-without-coordinator"), of(before, "group-without-coordinator"))},
+				{"groups", set(d.Groups), minus(of(then, "group-without-coordinator"), of(before, "group-without-coordinator"))},
 				{"quorum", map[string]bool{"ends": d.EndsQuorum}, map[string]bool{"ends": strings.Contains(strings.Join(found(then), ","), "no-controller") && c.Quorum.Known}},
 				{"loses", listed(d.Loses), lost(c, gone)},
 			} {
@@ -244,7 +244,7 @@ func TestDeathIsWhatIsFoundAfterIt(t *testing.T) {
 	}
 }
 
-func names2(all []string) map[string]bool {
+func set(all []string) map[string]bool {
 	out := map[string]bool{}
 	for _, n := range all {
 		out[n] = true

@@ -84,20 +84,20 @@ func (all Partitions) has(topic string, index int32) bool {
 func (all Partitions) String() string {
 	var out []string
 	for _, t := range all[:min(topicsNamed, len(all))] {
-		switch n := len(t.Partitions); {
-		case n == t.Of:
+		n := len(t.Partitions)
+		if n == t.Of {
 			out = append(out, fmt.Sprintf("%s (all %d)", t.Topic, n))
-		default:
-			some := make([]string, 0, partitionsNamed)
-			for _, p := range t.Partitions[:min(partitionsNamed, n)] {
-				some = append(some, number(p))
-			}
-			more := ""
-			if n > partitionsNamed {
-				more = ", ..."
-			}
-			out = append(out, fmt.Sprintf("%s (%d of %d: %s%s)", t.Topic, n, t.Of, strings.Join(some, ", "), more))
+			continue
 		}
+		some := make([]string, 0, partitionsNamed)
+		for _, p := range t.Partitions[:min(partitionsNamed, n)] {
+			some = append(some, number(p))
+		}
+		more := ""
+		if n > partitionsNamed {
+			more = ", ..."
+		}
+		out = append(out, fmt.Sprintf("%s (%d of %d: %s%s)", t.Topic, n, t.Of, strings.Join(some, ", "), more))
 	}
 	return andMore(out, len(all)-topicsNamed, "topics")
 }

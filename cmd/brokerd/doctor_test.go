@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/brokerd/brokerd/core/doctor"
+)
+
+func TestDoctorExits(t *testing.T) {
+	found := doctor.Report{Findings: []doctor.Finding{{What: "it is ill"}}}
+	missing, failed := unasked{"groups", "the cluster has no ListGroups", true}, unasked{What: "groups", Why: "no answer"}
+	for _, c := range []struct {
+		name string
+		v    diagnosis
+		code int
+		text string
+	}{
+		{"clean", diagnosis{}, exitClean, ""},
+		{"what no cluster of its kind tells", diagnosis{Unasked: []unasked{missing}}, exitClean, ""},
+		{"not asked for all", diagnosis{Unasked: []unasked{missing, failed}}, exitUnasked, "nothing was found, but not all could be asked: groups (no answer)"},
+		{"found, whatever was not asked", diagnosis{Report: found, Unasked: []unasked{failed}}, exitFindings, "1 finding: it is ill"},
+	} {
+		err := c.v.verdict()
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if exitCode(err) != c.code || text != c.text {
+			t.Errorf("%s: code %d, %q", c.name, exitCode(err), text)
+		}
+	}
+	if err := couldNot(t.Context(), &unreachableError{"x:1", errors.New("refused")}); exitCode(err) != exitUnasked {
+		t.Errorf("nobody answers: code %d", exitCode(err))
+	}
+}
+
+// What is no number, or neither true nor false, is not known.
+func TestDoctorTakesSettings(t *testing.T) {
+	text := func(s string) *string { return &s }
+	for _, c := range []struct {
+		name    string
+		value   *string
+		minISR  int
+		unclean doctor.Answer
+	}{
+		{settingMinISR, text("2"), 2, doctor.Unknown},
+		{settingMinISR, text("two"), 0, doctor.Unknown},
+		{settingMinISR, nil, 0, doctor.Unknown},
+		{settingUnclean, text("true"), 0, doctor.Yes},
+		{settingUnclean, text("false"), 0, doctor.No},
+		{settingUnclean, text("?"), 0, doctor.Unknown},
+	} {
+		var topic doctor.Topic
+		takeSettings(&topic, []kmsg.DescribeConfigsResponseResourceConfig{{Name: c.name, Value: c.value}})
+		if topic.MinISR != c.minISR || topic.Unclean != c.unclean {
+			t.Errorf("%s=%v: %d, %d", c.name, c.value, topic.MinISR, topic.Unclean)
+		}
+	}
+}
+
+// TestDoctorCommand: what a newcomer with one broker is told, for people and for programs, and
+// again and again until Ctrl-C.
+func TestDoctorCommand(t *testing.T) {
+	if code, _, errs := call(t, "", "doctor", "-b", "127.0.0.1:1"); code != exitUnasked || !strings.Contains(errs, "no broker answers at 127.0.0.1:1") {
+		t.Errorf("nobody: code %d, %s", code, errs)
+	}
+	if code, _, errs := call(t, "", "doctor", "--fix", "--watch"); code != exitUsage || !strings.Contains(errs, "give one of --fix and --watch") {
+		t.Errorf("both: code %d, %s", code, errs)
+	}
+	address, _ := dev(t, t.TempDir())
+	code, out, errs := call(t, "", "doctor", "-b", address)
+	if code != exitFindings || !strings.Contains(errs, "findings, the first of them: the quorum of controllers has 1 voter") {
+		t.Errorf("one broker: code %d, %s", code, errs)
+	}
+	for _, want := range []string{"brokers 1, topics 0", "IF IT DIED", "high      quorum-breaks, quorum\n  what  ", "warning   one-broker, cluster\n", "\n  run   brokerd cluster status -b " + address + "\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not show %q:\n%s", want, out)
+		}
+	}
+	code, out, errs = call(t, "", "doctor", "-b", address, "--json")
+	var told struct {
+		Findings []doctor.Finding `json:"findings"`
+		Deaths   []doctor.Death   `json:"deaths"`
+	}
+	if err := json.Unmarshal([]byte(out), &told); err != nil || code != exitFindings || len(told.Findings) != 2 || len(told.Deaths) != 1 || !told.Deaths[0].EndsQuorum {
+		t.Errorf("for programs: %v, code %d, %s%s", err, code, out, errs)
+	}
+	if code, out, _ := call(t, "", "doctor", "-b", address, "--fix"); code != exitOK || !strings.Contains(out, "there is nothing that other replicas or leaders would mend") {
+		t.Errorf("--fix: code %d, %s", code, out)
+	}
+	screen, _, end := begin(t, strings.NewReader(""), "doctor", "-b", address, "--watch=10ms")
+	screen.waitFor(t, `(?s)one-broker.*one-broker.*one-broker`)
+	if code := end(); code != exitInterrupted {
+		t.Errorf("--watch ends with %d", code)
+	}
+}
