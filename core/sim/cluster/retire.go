@@ -50,7 +50,7 @@ func (c *cluster) retireMore() {
 					over()
 				}
 			})
-		case c.opts.Departures && c.takesVote(n, asked):
+		case c.takesVote(n, asked): // it may have come to vote meanwhile
 		case n.up():
 			n.retired = true
 			n.kill(memnet.Reset)
