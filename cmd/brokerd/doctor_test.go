@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/brokerd/brokerd/core/doctor"
@@ -97,5 +100,54 @@ func TestDoctorCommand(t *testing.T) {
 	screen.waitFor(t, `(?s)one-broker.*one-broker.*one-broker`)
 	if code := end(); code != exitInterrupted {
 		t.Errorf("--watch ends with %d", code)
+	}
+}
+
+// A cluster that has not all APIs is asked by those that it has, and what it has none for is told.
+func TestDoctorAsksOldClusters(t *testing.T) {
+	address, _ := dev(t, t.TempDir())
+	if code, _, errs := call(t, "", "topic", "create", "orders", "-p", "3", "-b", address); code != exitOK {
+		t.Fatal(errs)
+	}
+	at := &cluster{bootstrap: address}
+	client, err := at.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	whole, err := examine(t.Context(), client, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(whole.unasked) != 0 || whole.seen.Topics[0].Target != 3 || whole.seen.Topics[0].MinISR != 2 || whole.seen.Topics[0].Unclean != doctor.No || !whole.seen.Quorum.Known {
+		t.Errorf("not asked %v, seen %+v", whole.unasked, whole.seen)
+	}
+	old := &examined{client: client, at: at, view: &clusterView{}, seen: &doctor.Cluster{}, topics: map[string]int{}, apis: map[int16]bool{}}
+	if err := errors.Join(old.askBrokers(t.Context()), old.askPartitions(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	old.ask(t.Context(), "the quorum of controllers", kmsg.DescribeQuorum, func(context.Context) error { panic("asked") })
+	old.apis[int16(kmsg.ListGroups)] = true
+	old.ask(t.Context(), "groups", kmsg.ListGroups, func(context.Context) error { return errors.New("no answer") })
+	old.dial(t.Context())
+	want := []unasked{
+		{"eligible leader replicas", "the cluster has no DescribeTopicPartitions", true},
+		{"how many replicas topics are to have", "only brokerd tells", true},
+		{"the quorum of controllers", "the cluster has no DescribeQuorum", true},
+		{"groups", "no answer", false},
+	}
+	if diff := cmp.Diff(want, old.unasked); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(whole.seen.Brokers, old.seen.Brokers); diff != "" {
+		t.Error(diff)
+	}
+	topic := whole.seen.Topics[0]
+	topic.Target, topic.MinISR, topic.Unclean = 0, 0, doctor.Unknown
+	for i := range topic.Partitions {
+		topic.Partitions[i].MinISR = 0
+	}
+	if diff := cmp.Diff([]doctor.Topic{topic}, old.seen.Topics, cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
 	}
 }
