@@ -83,6 +83,12 @@ func (n *countedImage) count(t *image.Topic, p *image.Partition, node model.Node
 			n.leaderless++
 		}
 	}
+	if t.BelowTarget(p) {
+		n.all.BelowTarget++
+	}
+	if p.Raised {
+		n.all.Raised++
+	}
 	if p.Loss != nil {
 		n.all.Lossy++
 		n.all.LastLossSeconds = max(n.all.LastLossSeconds, float64(p.Loss.At)/1000)

@@ -128,7 +128,7 @@ func TestCountImage(t *testing.T) {
 		part(1, ids(1, 2), ids(1), nil),                                                              // below the target: enough
 		part(1, ids(1, 2, 3, 4), ids(1, 2, 3), func(p *image.Partition) { p.Adding = ids(4) }),       // it is being added
 		part(3, ids(1, 2, 3), ids(3), func(p *image.Partition) { p.Loss = &image.Loss{At: 12_500} }), // another one's
-		part(model.NoNode, ids(1, 2), ids(2), nil),
+		part(model.NoNode, ids(1, 2, 3), ids(2), func(p *image.Partition) { p.Adding, p.Raised = ids(3), true }),
 		part(model.NoNode, ids(2, 3), ids(2), func(p *image.Partition) { p.Loss = &image.Loss{At: 9_000} }),
 	} {
 		records = append(records, &image.PartitionRecord{Partition: model.Partition{Topic: model.TopicID{1}, Index: int32(i)}, Registration: p})
@@ -143,7 +143,7 @@ func TestCountImage(t *testing.T) {
 		led: telemetry.Partitions{All: 5, UnderReplicated: 3, UnderMinISR: 1}, leaderless: 1,
 		all: telemetry.Controller{
 			Partitions: telemetry.Partitions{All: 8, UnderReplicated: 6, UnderMinISR: 2},
-			Leaderless: 2, Lossy: 2, LastLossSeconds: 12.5, Brokers: 3, Fenced: 1,
+			Leaderless: 2, BelowTarget: 3, Raised: 1, Lossy: 2, LastLossSeconds: 12.5, Brokers: 3, Fenced: 1,
 		},
 	}
 	if got != want {

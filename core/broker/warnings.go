@@ -47,9 +47,9 @@ func replicationWarnings(img *image.Image, cfg config.Config) []string {
 	var out []string
 	switch {
 	case brokers == 1:
-		out = append(out, "not replicated: this is the only broker, so that its loss is the loss of all records; topics that are made once others have joined are replicated")
+		out = append(out, "not replicated: this is the only broker, so that its loss is the loss of all records; what it has is replicated once others have joined")
 	case below > 0:
-		out = append(out, fmt.Sprintf("%d of %d topics have fewer replicas than they should; they keep those they have until they are given more", below, topics))
+		out = append(out, fmt.Sprintf("%d of %d topics have fewer replicas than they should; the controller gives them more, as there are brokers for them", below, topics))
 	}
 	if brokers == 2 {
 		out = append(out, "two brokers: the death of the one that votes for the controller stops changes of leaders and topics, so that a third is missing")
@@ -80,8 +80,8 @@ func groupWarnings(img *image.Image, node model.NodeID, static map[string]string
 }
 
 func belowTarget(t *image.Topic) bool {
-	for _, p := range t.Partitions {
-		if len(p.Replicas) < int(t.ReplicationFactorTarget) {
+	for i := range t.Partitions {
+		if t.BelowTarget(&t.Partitions[i]) {
 			return true
 		}
 	}

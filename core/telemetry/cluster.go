@@ -49,6 +49,8 @@ type Member struct {
 type Controller struct {
 	Partitions
 	Leaderless      int
+	BelowTarget     int     // with fewer replicas than they are to have
+	Raised          int     // of those, what the controller is giving one more
 	Lossy           int     // where records may be missing since an election
 	LastLossSeconds float64 // since 1970; 0: there was none
 	Brokers, Fenced int
@@ -188,6 +190,8 @@ func controllerMetrics() []clusterMetric {
 		{row("leaderless_partitions_count", Gauge, "Those that nobody leads. More than 0: they cannot be read or written."+alone), active(func(k *Controller) float64 { return float64(k.Leaderless) })},
 		{row("under_replicated_partitions_count", Gauge, "Those with replicas that are not in sync."+alone), active(func(k *Controller) float64 { return float64(k.UnderReplicated) })},
 		{row("under_min_isr_partitions_count", Gauge, "Those with so few replicas in sync that writes with acks=all are refused."+alone), active(func(k *Controller) float64 { return float64(k.UnderMinISR) })},
+		{row("below_target_partitions_count", Gauge, "Those with fewer replicas than they are to have. More than 0 for long: there are too few brokers, or copying does not get on."+alone), active(func(k *Controller) float64 { return float64(k.BelowTarget) })},
+		{row("raised_partitions_count", Gauge, "Those of them that are being given another replica."+alone), active(func(k *Controller) float64 { return float64(k.Raised) })},
 		{row("lossy_partitions_count", Gauge, "Those that were ever given a leader which may lack acknowledged records: `brokerd cluster status` names those of late, `brokerd topic describe` all."+alone), active(func(k *Controller) float64 { return float64(k.Lossy) })},
 		{row("last_loss_seconds", Gauge, "When that was last, in seconds since 1970; 0: never. Later than a day ago: see \"When records may be lost\" of docs/operators.md."+alone), active(func(k *Controller) float64 { return k.LastLossSeconds })},
 		{

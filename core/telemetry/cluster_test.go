@@ -12,7 +12,7 @@ func TestClusterIsLookedUpWhenAskedFor(t *testing.T) {
 		Led: Partitions{All: 9, UnderReplicated: 4, UnderMinISR: 2}, Leaderless: 3, LeaseOver: true,
 		Quorum:     Quorum{Open: true, Active: true, Voter: true, Leader: true, Term: 7, End: 100, Committed: 90, Applied: 85},
 		Members:    []Member{{Broker: "2", Lag: 11, SilentSeconds: 0.5}, {Broker: "3", SilentSeconds: -1}},
-		Controller: &Controller{Partitions: Partitions{All: 30, UnderReplicated: 20, UnderMinISR: 10}, Leaderless: 5, Lossy: 6, LastLossSeconds: 1.5e9, Brokers: 3, Fenced: 1},
+		Controller: &Controller{Partitions: Partitions{All: 30, UnderReplicated: 20, UnderMinISR: 10}, Leaderless: 5, BelowTarget: 8, Raised: 7, Lossy: 6, LastLossSeconds: 1.5e9, Brokers: 3, Fenced: 1},
 		Decided:    Decided{Clean: 12, Longest: 13, Unclean: 14, Shrinks: 15, Expands: 16},
 		Peers:      []Peer{{Broker: "2", Sent: 1000, Received: 2000, Lag: 17, LagMax: 8}, {Broker: "3", Unreached: true}},
 	}
@@ -47,6 +47,8 @@ func TestClusterIsLookedUpWhenAskedFor(t *testing.T) {
 		`brokerd_controller_leaderless_partitions_count 5`,
 		`brokerd_controller_under_replicated_partitions_count 20`,
 		`brokerd_controller_under_min_isr_partitions_count 10`,
+		`brokerd_controller_below_target_partitions_count 8`,
+		`brokerd_controller_raised_partitions_count 7`,
 		`brokerd_controller_lossy_partitions_count 6`,
 		`brokerd_controller_last_loss_seconds 1.5e+09`,
 		`brokerd_controller_leader_elections_total{kind="clean"} 12`,

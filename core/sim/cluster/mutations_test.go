@@ -48,6 +48,16 @@ var mutations = []mutant.Mutation{
 		Old:  "\tif len(m.isr) >= m.minISR {\n\t\thw :=", New: "\tif len(m.isr) >= 0 {\n\t\thw :=",
 	},
 	{
+		Name: "count what is being added for the minimum of the ISR, at the controller alone",
+		File: "core/controller/election.go",
+		Old:  "&& len(p.ISR) < e.d.minISR(e.t, p.Counted())\n", New: "&& len(p.ISR) < e.d.minISR(e.t, len(p.Replicas))\n",
+	},
+	{
+		Name: "raise no partition",
+		File: "core/controller/raise.go",
+		Old:  "\t\tbegan = r.begin()\n", New: "",
+	},
+	{
 		Name: "keep the ELR while the ISR is at its minimum",
 		File: "core/controller/election.go",
 		Old:  "&& len(p.ISR) < e.d.minISR(e.t, p.Counted())\n", New: "&& len(p.ISR) <= e.d.minISR(e.t, p.Counted())\n",
