@@ -118,7 +118,10 @@ func (d *doctoring) run(ctx context.Context) error {
 	}
 	for {
 		err := d.look(ctx, client)
-		if d.watch == 0 || ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case d.watch == 0:
 			return err
 		}
 		if err != nil {
