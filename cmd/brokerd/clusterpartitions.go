@@ -22,6 +22,7 @@ const (
 	tagTarget   = 10000
 	tagMinISR   = 10000
 	tagLoss     = 10001
+	tagMissing  = 10002
 
 	// lossShown is how long a loss is shown of the whole cluster: who could still have missed
 	// the records, consumers of the default retention, has come by.
@@ -102,6 +103,8 @@ func partitionOf(topic string, p *kmsg.DescribeTopicPartitionsResponseTopicParti
 		switch {
 		case tag == tagMinISR && len(b) == 4:
 			v.minISR = int(int32(binary.BigEndian.Uint32(b)))
+		case tag == tagMissing && len(b) == 4:
+			v.missing = int(int32(binary.BigEndian.Uint32(b)))
 		case tag == tagLoss && len(b) == 21:
 			l := &lossView{
 				Topic: topic, Partition: p.Partition, LeaderEpoch: int32(binary.BigEndian.Uint32(b)),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -88,5 +89,25 @@ func TestLossesAreShown(t *testing.T) {
 		!strings.HasPrefix(lines[1], "loss       __all: acknowledged records may be missing since 2026-01-31T10:00:00Z, of partition 0 from offset 40 on, 1 from offset 41 on, ") ||
 		!strings.HasSuffix(lines[1], ", 9 from offset 49 on, 5 more (an unclean election)") {
 		t.Errorf("shown:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// What a broker tells of partitions below their target is counted, and shown, and is no problem.
+func TestBelowTargetIsShown(t *testing.T) {
+	told := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
+	told.LeaderID, told.Replicas, told.ISR = 1, []int32{1, 2}, []int32{1}
+	told.UnknownTags.Set(tagMissing, []byte{0, 0, 0, 2})
+	waits, raised := partitionOf("a", &told), partitionOf("b", &told)
+	raised.adding, waits.replicas = []int32{2}, []int32{1}
+	v := &clusterView{partitions: []partitionView{waits, raised, {topic: "c", leader: 1, replicas: []int32{1}, isr: []int32{1}}}}
+	v.count()
+	v.judge()
+	if n := v.Partitions; n.BelowTarget != 2 || n.Raised != 1 || len(v.Problems) > 0 {
+		t.Errorf("counted %+v, problems %q", n, v.Problems)
+	}
+	var out bytes.Buffer
+	c := &console{out: &out}
+	if err := c.showStatus(v); err != nil || !strings.Contains(out.String(), "target     2 partitions have fewer replicas than they should; 1 of them are being given more\n") {
+		t.Errorf("shown (%v):\n%s", err, out.String())
 	}
 }

@@ -106,6 +106,11 @@ func (c *console) showStatus(v *clusterView) error {
 		n.Total, n.Leaderless, n.BelowMinISR, n.UnderReplicated, n.Reassigning); err != nil {
 		return err
 	}
+	if n.BelowTarget > 0 {
+		if _, err := fmt.Fprintf(c.out, "target     %d partitions have fewer replicas than they should; %d of them are being given more\n", n.BelowTarget, n.Raised); err != nil {
+			return err
+		}
+	}
 	if err := c.showLosses(v); err != nil {
 		return err
 	}

@@ -61,6 +61,10 @@ type partitionCounts struct {
 	BelowMinISR     int `json:"below_min_isr"`
 	UnderReplicated int `json:"under_replicated"`
 	Reassigning     int `json:"reassigning"`
+	// BelowTarget are those with fewer replicas than they are to have, and Raised those of them
+	// that are being given more.
+	BelowTarget int `json:"below_target"`
+	Raised      int `json:"raised"`
 }
 
 type partitionView struct {
@@ -70,6 +74,7 @@ type partitionView struct {
 	replicas, isr    []int32
 	adding, removing []int32
 	minISR           int       // in effect: what writes with acks=all need
+	missing          int       // replicas that it is to get
 	loss             *lossView // nil: there was none
 }
 
@@ -266,6 +271,10 @@ func (v *clusterView) count() {
 		}
 		if len(p.adding)+len(p.removing) > 0 {
 			v.Partitions.Reassigning++
+		}
+		if p.missing > 0 {
+			v.Partitions.BelowTarget++
+			v.Partitions.Raised += min(len(p.adding), 1)
 		}
 	}
 }

@@ -90,6 +90,7 @@ type describedPartition struct {
 	Replicas    []int32 `json:"replicas"`
 	ISR         []int32 `json:"isr"`
 	MinISR      int     `json:"min_isr"` // in effect
+	Missing     int     `json:"missing_replicas"`
 	LogStart    int64   `json:"log_start_offset"`
 	LogEnd      int64   `json:"log_end_offset"`
 	Error       string  `json:"error,omitempty"`
@@ -162,7 +163,7 @@ func describe(ctx context.Context, client *kgo.Client, name string) (describedTo
 		p := &t.Partitions[i]
 		v := partitionOf(name, p)
 		d := describedPartition{
-			Partition: p.Partition, Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR, MinISR: v.minISR, LogStart: -1, LogEnd: -1, Loss: v.loss,
+			Partition: p.Partition, Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR, MinISR: v.minISR, Missing: v.missing, LogStart: -1, LogEnd: -1, Loss: v.loss,
 		}
 		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 			d.Error = err.Error()
@@ -213,6 +214,15 @@ func (c *console) showTopic(t describedTopic) error {
 	}
 	if t.Replicas == 1 {
 		if _, err := fmt.Fprintln(c.out, "note      not replicated: with its broker gone, so are its records"); err != nil {
+			return err
+		}
+	}
+	below := 0
+	for _, p := range t.List {
+		below += min(p.Missing, 1)
+	}
+	if below > 0 {
+		if _, err := fmt.Fprintf(c.out, "target    %d of %d partitions have fewer replicas than they should; they get more as there are brokers for them\n", below, len(t.List)); err != nil {
 			return err
 		}
 	}

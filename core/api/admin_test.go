@@ -565,7 +565,7 @@ func TestDescribeTopicPartitionsTellsMore(t *testing.T) {
 	}
 	req.UnknownTags.Set(10000, nil)
 	// Three replicas are wanted; of three two have to be in sync, and of two that are to be three one.
-	want := []string{"10000=00000003", "0 10000=00000002", "1 10000=00000001", "1 10001=00000005" + "0000000000000102" + "0000000000000003" + "01"}
+	want := []string{"10000=00000003", "0 10000=00000002", "1 10000=00000001", "1 10001=00000005" + "0000000000000102" + "0000000000000003" + "01", "1 10002=00000001"}
 	if got := show(); !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
 	}

@@ -7,7 +7,8 @@ package api
 // min.insync.replicas (tag 10000, int32), and the last election after which acknowledged
 // records may be missing, if there was one (tag 10001): its leader epoch (int32), from which
 // offset on, or -1 (int64), when, in milliseconds since 1970 (int64), and whether it was
-// unclean (a byte of 0 or 1).
+// unclean (a byte of 0 or 1); and of one that is below its target, how many
+// replicas it is to get, those that are being added among them (tag 10002, int32).
 
 import (
 	"context"
@@ -31,6 +32,7 @@ const (
 	tagTarget   uint32 = 10000
 	tagMinISR   uint32 = 10000
 	tagLoss     uint32 = 10001
+	tagMissing  uint32 = 10002
 )
 
 func (h *Handler) describeTopicPartitions(ctx context.Context, from caller, req *kmsg.DescribeTopicPartitionsRequest) *kmsg.DescribeTopicPartitionsResponse {
@@ -171,6 +173,9 @@ func (h *Handler) moreOf(img *image.Image) func(*image.Topic, *image.Partition, 
 	minISR := img.MinISR(h.configs.static)
 	return func(t *image.Topic, p *image.Partition, tags *kmsg.Tags) {
 		tags.Set(tagMinISR, binary.BigEndian.AppendUint32(nil, uint32(minISR(t, p))))
+		if t.BelowTarget(p) {
+			tags.Set(tagMissing, binary.BigEndian.AppendUint32(nil, uint32(t.TargetOf(p)-p.Counted())))
+		}
 		l := p.Loss
 		if l == nil {
 			return
