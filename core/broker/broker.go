@@ -421,7 +421,7 @@ func (b *Broker) registration(identity quorum.Identity, incarnation [16]byte, st
 		ClusterID: identity.ClusterID, NodeID: identity.NodeID, Incarnation: incarnation, Rack: b.cfg.Rack, Listeners: make(map[string]image.Endpoint),
 		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel, Directories: directories(stores),
 	}
-	if b.life.now.Doubted {
+	if b.life.doubted() {
 		r.MayHaveLost = r.Directories
 	}
 	for _, l := range listeners {

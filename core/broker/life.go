@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/brokerd/brokerd/core/config"
+	"github.com/brokerd/brokerd/core/replica"
 )
 
 const (
@@ -26,18 +28,25 @@ type life struct {
 	Flush  config.FlushPolicy `json:"flush"`
 	// Stopped: every log was closed, and so flushed, at its end.
 	Stopped bool `json:"stopped"`
-	// Doubted: it began with logs that may have lost their ends, and the cluster has not
-	// heard of that.
+	// Doubted: logs may have lost their ends before it began, or while it ran, and the cluster
+	// has not heard of that.
 	Doubted bool `json:"doubted"`
 }
 
 // lives keeps the file. A machine that loses its power takes with it what its page cache
-// held: a broker that finds that this has happened must not count as one that still
-// has all that it acknowledged. (KIP-966)
+// held, and a store may go back while its broker lives on: a broker to which this has happened
+// must not count as one that still has all that it acknowledged. (KIP-966) Its methods may be
+// called concurrently.
 type lives struct {
 	path string
-	now  life
+
+	mu  sync.Mutex
+	now life
+	// unheard: it was doubted before this life; fell: a log went back in this one.
+	unheard, fell bool
 }
+
+var _ replica.Doubts = (*lives)(nil)
 
 // beginLife says how the last life ended, and that another one has begun. It is for
 // before anything is written to a store. A disk that is full is no reason not to start:
@@ -48,9 +57,9 @@ func beginLife(dir, bootID string, flush config.FlushPolicy) (*lives, error) {
 	b, err := os.ReadFile(l.path)
 	switch {
 	case err == nil:
-		l.now.Doubted = json.Unmarshal(b, &last) != nil || last.mayHaveLost(bootID)
+		l.unheard = json.Unmarshal(b, &last) != nil || last.mayHaveLost(bootID)
 	case errors.Is(err, fs.ErrNotExist):
-		l.now.Doubted = true
+		l.unheard = true
 	default:
 		return nil, fmt.Errorf("read how the broker ended last: %w", err)
 	}
@@ -76,7 +85,14 @@ func (l life) mayHaveLost(bootID string) bool {
 }
 
 // write notes the present life. What can't be written is not known at the next start.
-func (l *lives) write() error {
+func (l *lives) write() error { return l.note(func() {}) }
+
+// note changes what is noted.
+func (l *lives) note(change func()) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+	l.now.Doubted = l.unheard || l.fell
 	b, err := json.Marshal(l.now)
 	if err != nil {
 		return err
@@ -87,16 +103,23 @@ func (l *lives) write() error {
 	return nil
 }
 
-// told notes that the cluster knows which logs may have lost their ends.
-func (l *lives) told() error {
-	l.now.Doubted = false
-	return l.write()
-}
+// told notes that the cluster knows which logs may have lost their ends before this life.
+func (l *lives) told() error { return l.note(func() { l.unheard = false }) }
 
 // stopped notes that every log was closed.
-func (l *lives) stopped() error {
-	l.now.Stopped = true
-	return l.write()
+func (l *lives) stopped() error { return l.note(func() { l.now.Stopped = true }) }
+
+// Doubt implements replica.Doubts.
+func (l *lives) Doubt() error { return l.note(func() { l.fell = true }) }
+
+// Settle implements replica.Doubts.
+func (l *lives) Settle() error { return l.note(func() { l.fell = false }) }
+
+// doubted says whether this life is to be registered as one whose logs may have lost their ends.
+func (l *lives) doubted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unheard || l.fell
 }
 
 // bootID asks the system; "" where it does not know.

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,10 @@ func TestLossOfPowerIsKnown(t *testing.T) {
 	const (
 		kill = iota
 		told // the cluster has heard of what was doubted; then killed
+		fell // a log went back; then killed
+		fellStop
+		fellTold // and then the cluster has heard of what was doubted before
+		settled  // and what it lacked counts no more
 		stop
 		full // killed, and there was no room to note that it ran
 	)
@@ -57,12 +62,19 @@ func TestLossOfPowerIsKnown(t *testing.T) {
 		{"stopped before the cluster heard", []part{{"a", config.FlushReplicated, kill}, {"b", config.FlushReplicated, stop}, {"b", config.FlushReplicated, kill}}, true},
 		{"killed after the cluster heard", []part{{"a", config.FlushReplicated, kill}, {"b", config.FlushReplicated, told}, {"b", config.FlushReplicated, kill}}, false},
 		{"no room to note it", []part{{"a", config.FlushReplicated, stop}, {"a", config.FlushReplicated, full}, {"a", config.FlushReplicated, kill}}, true},
+		{"a log went back", []part{{"a", config.FlushReplicated, kill}, {"a", config.FlushReplicated, fell}}, true},
+		{"a log went back, all is flushed", []part{{"a", config.FlushAlways, kill}, {"a", config.FlushAlways, fell}}, true},
+		{"a log went back, stopped", []part{{"a", config.FlushReplicated, kill}, {"a", config.FlushReplicated, fellStop}}, true},
+		{"a log went back before the cluster heard of another doubt", []part{{"a", config.FlushReplicated, kill}, {"b", config.FlushReplicated, fellTold}}, true},
+		{"a log went back, which the cluster knows", []part{{"a", config.FlushReplicated, kill}, {"a", config.FlushReplicated, settled}}, false},
+		{"power lost, and a log went back, which the cluster knows", []part{{"a", config.FlushReplicated, kill}, {"b", config.FlushReplicated, settled}}, true},
+		{"killed after the cluster heard that a log went back", []part{{"a", config.FlushReplicated, fell}, {"a", config.FlushReplicated, told}}, false},
 		{"the system does not know", []part{{"", config.FlushReplicated, kill}, {"", config.FlushReplicated, kill}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			first := begin(t, dir, c.lives[0].boot, c.lives[0].flush, false)
-			if !first.now.Doubted {
+			if !first.doubted() {
 				t.Error("nothing is known of what was before, and it is not doubted")
 			}
 			if err := first.told(); err != nil {
@@ -76,6 +88,14 @@ func TestLossOfPowerIsKnown(t *testing.T) {
 					err = l.told()
 				case stop:
 					err = l.stopped()
+				case fell:
+					err = l.Doubt()
+				case fellStop:
+					err = errors.Join(l.Doubt(), l.stopped())
+				case fellTold:
+					err = errors.Join(l.Doubt(), l.told())
+				case settled:
+					err = errors.Join(l.Doubt(), l.Settle())
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -87,8 +107,8 @@ func TestLossOfPowerIsKnown(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := begin(t, dir, last.boot, last.flush, false)
-			if l.now.Doubted != c.want {
-				t.Errorf("it says %t, want %t; before, it was %s", l.now.Doubted, c.want, b)
+			if l.doubted() != c.want {
+				t.Errorf("it says %t, want %t; before, it was %s", l.doubted(), c.want, b)
 			}
 		})
 	}
@@ -100,7 +120,7 @@ func TestDamagedLife(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, lifeName), []byte(`{"boot_id":"a","sto`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if l := begin(t, dir, "a", config.FlushReplicated, false); !l.now.Doubted {
+	if l := begin(t, dir, "a", config.FlushReplicated, false); !l.doubted() {
 		t.Error("it is not doubted")
 	}
 }
@@ -110,12 +130,12 @@ func TestDamagedLife(t *testing.T) {
 func TestDoubtIsRegistered(t *testing.T) {
 	dir := t.TempDir()
 	b := start(t, settings(t, dir))
-	if b.life.now.Doubted {
+	if b.life.doubted() {
 		t.Error("it serves, and is still doubted")
 	}
 	want := slices.Clone(b.now.Load().directories)
 	for _, doubted := range []bool{true, false} {
-		b.life.now.Doubted = doubted
+		b.life.unheard = doubted
 		r, err := b.registration(quorum.Identity{ClusterID: "c", NodeID: 1}, [16]byte{1}, b.now.Load().stores, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +154,7 @@ func TestDoubtIsRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.now.Doubted {
+	if l.doubted() {
 		t.Error("it was stopped, and is doubted")
 	}
 }

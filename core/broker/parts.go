@@ -155,7 +155,7 @@ func (b *Broker) newManager(stores []store, incarnation [16]byte, purged func(mo
 	settings.RetentionEvery = b.cfg.Replicas.RetentionInterval
 	deps := replica.Deps{
 		Logger: b.log, Clock: b.deps.Clock, Events: b.troubles, Settings: replica.SettingsOf(cfg.NodeID, settings),
-		Incarnation: incarnation, Purged: purged, Buffers: b.buffers,
+		Incarnation: incarnation, Doubts: b.life, Purged: purged, Buffers: b.buffers,
 	}
 	if others != nil {
 		cfg.CopyBytes = b.cfg.Memory / memoryParts * memoryCopies

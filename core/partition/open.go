@@ -110,6 +110,9 @@ func (m *Machine) opened(now time.Time, in *Opened, out *Effects) {
 		}
 	} else {
 		m.whole.lacks = false
+		if !m.known && m.whole.among {
+			m.owes(in.LEO)
+		}
 	}
 	m.opening = opening{leo: in.LEO, opened: *in, ready: true}
 	m.opening.opened.LogStart = min(in.LogStart, in.LEO)

@@ -15,8 +15,11 @@ const Lacking int64 = -1
 // whole is how far this log can be relied on.
 type whole struct {
 	// owed is the log end by which others may count on this replica: what it has told a leader,
-	// or committed as one, in this life of its broker, while the metadata counted on it.
+	// or committed as one, in this life of its broker, while the metadata counted on it; and what
+	// it had when it was opened first, if they did then.
 	owed int64
+	// among: the metadata count on it.
+	among bool
 	// lacks: the log ended below what it had acknowledged when it was opened last. What it
 	// takes from a leader then is its own again, but it does not lead before it has all of it,
 	// or the metadata counts on it no more.
@@ -41,10 +44,11 @@ func (m *Machine) counted() int64 {
 // it. Who is not among them owes nothing: before it is again, it has said under that epoch what
 // it has. Nor does a leader that is the only one that is left.
 func (m *Machine) relied(under model.PartitionEpoch, isr, elr []model.NodeID) {
+	among := slices.Contains(isr, m.node) || slices.Contains(elr, m.node)
+	m.whole.among = among
 	if under <= m.lead.PartitionEpoch {
 		return
 	}
-	among := slices.Contains(isr, m.node) || slices.Contains(elr, m.node)
 	last := m.role == roleLeader && len(isr) == 1 && len(elr) == 0
 	if among && !last {
 		return
@@ -77,6 +81,18 @@ func (m *Machine) caughtUp() {
 // fellBack reports whether the log ends below what is known of it, or what others count on.
 func (m *Machine) fellBack(leo int64) bool {
 	return m.known && leo < m.stored || leo < m.whole.owed || leo < m.hw
+}
+
+// Lacks reports whether this log lacks what others count on. It follows what was stepped last.
+func (m *Machine) Lacks() bool { return m.whole.lacks }
+
+// FallsBack reports whether a log that was opened is one that will lack what others count on,
+// once the machine has been stepped with that. It changes nothing.
+func (m *Machine) FallsBack(in *Opened) bool {
+	if in.Gen != m.gen || in.Fault != FaultNone || m.state != stateOpening || m.opening.ready || !m.fellBack(in.LEO) {
+		return false
+	}
+	return m.role == roleLeader && len(m.lead.Replicas) > 1 || m.role == roleFollower && in.LEO < m.whole.owed
 }
 
 // lost says which records are gone though they had been acknowledged, and forgets what rested

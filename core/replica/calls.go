@@ -20,6 +20,7 @@ type openedLog struct {
 	handle storage.Handle
 	life   int // of the store, when it was asked
 	in     partition.Opened
+	kept   bool // that it went back
 }
 
 // tell hands a completion to the shard.

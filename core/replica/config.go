@@ -152,6 +152,8 @@ type Deps struct {
 	// image, the metadata may lack what was committed last, and nothing is applied.
 	// Zero: the first image is current.
 	Incarnation [16]byte
+	// Doubts keeps that a log may lack what others count on. Nil: that ends with the broker.
+	Doubts Doubts
 	// Purged is told when a directory holds no log of a removed topic any more.
 	// It must not block. May be nil.
 	Purged func(topic model.TopicID, dir model.DirectoryID)

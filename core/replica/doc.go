@@ -66,6 +66,8 @@
 //   - A replica whose store fell back while the broker lived on, or in which a read has met
 //     damage, is not in sync, and another one leads (TestAStoreThatFallsBackIsNotInSync,
 //     TestADamagedLeaderHasAnotherOneLead).
+//   - That a log may lack what others count on is kept for the broker's next life (Doubts) before
+//     anything rests on it, until that is settled (TestAFallIsKeptUntilItIsSettled).
 //   - Credit is never exceeded, and a peer that exceeds it, or says what cannot be read,
 //     loses its stream and nothing else (TestASlowFollowerIsLeftOutAndComesBack,
 //     TestWhatEndsAStream, FuzzMessages).

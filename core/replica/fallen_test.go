@@ -34,8 +34,15 @@ func (f *fleet) status(node model.NodeID) model.ReplicaStatus {
 	return all[0].Replicas[0]
 }
 
-// fallBack has the store of a broker start again without what it had not flushed.
+// fallBack has the store of a broker start again without what it had not flushed, and tells.
 func (f *fleet) fallBack(node model.NodeID) {
+	f.t.Helper()
+	f.fall(node)
+	f.brokers[node].Restarted("main")
+}
+
+// fall does so, and tells nobody.
+func (f *fleet) fall(node model.NodeID) {
 	f.t.Helper()
 	store := f.stores[node].restartable
 	store.kill()
@@ -47,7 +54,6 @@ func (f *fleet) fallBack(node model.NodeID) {
 		lost, _ = store.disk.LosePower(seed)
 	}
 	store.start(f.t)
-	f.brokers[node].Restarted("main")
 }
 
 func numbered(n int) []string {

@@ -40,6 +40,7 @@ const (
 	inputAssign                     // metadata says something about replica
 	inputRemove                     // metadata gave replica's log up: delete it
 	inputOpened                     // a log was opened, or not
+	inputKept                       // it was, and went back, which is kept
 	inputClosed                     // handle was closed
 	inputDeleted                    // a log was deleted, or not: err
 	inputStored                     // stored, a call for replica's log, has been answered

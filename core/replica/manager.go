@@ -51,6 +51,7 @@ type Manager struct {
 	replicas atomic.Pointer[map[model.Partition]*replica]
 	strays   strays
 	lease    lease
+	doubts   doubts
 	topics   map[model.TopicID]topicSeen // of the last Apply
 	defaults map[string]string           // likewise
 	offlines atomic.Int64
@@ -89,6 +90,9 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 	if deps.Controller == nil {
 		deps.Controller = noController{}
 	}
+	if deps.Doubts == nil {
+		deps.Doubts = noDoubts{}
+	}
 	if deps.Settings == nil {
 		deps.Settings = SettingsOf(cfg.NodeID, DefaultBroker())
 	}
@@ -107,6 +111,7 @@ func New(cfg Config, deps Deps) (*Manager, error) {
 		traffic:     make(map[model.NodeID]*traffic),
 		following:   make(map[model.NodeID]int),
 		wanted:      make(map[model.NodeID]bool),
+		doubts:      doubts{keeper: deps.Doubts, log: deps.Logger},
 	}
 	m.throttles = newThrottles(cfg.Shards)
 	m.lease.began = deps.Clock.Now()

@@ -67,6 +67,8 @@ func (s *Shard) perform() {
 // before clients hear the answers that rest on it.
 func (s *Shard) performOne(r *replica) {
 	e := &r.effects
+	s.openSure(r)
+	s.judge(r)
 	s.calls(r, e)
 	for _, t := range e.Timers {
 		s.timers.Set(timerKey{r, t.Timer}, t.At)

@@ -46,8 +46,12 @@ type replica struct {
 	// renewing: the log is being deleted, and another one opened then, if opensAnew.
 	renewing, opensAnew bool
 	closed              bool
-	offline             bool      // as last counted
-	upstream            *upstream // of the leader that it follows
+	offline             bool // as last counted
+	// unsure: the log has not been opened since its store was started again; held counts openings
+	// that are held back; doubtful: as last counted.
+	unsure, doubtful bool
+	held             int
+	upstream         *upstream // of the leader that it follows
 	// subscribers follow it, where it leads.
 	subscribers []*subscriber
 	throttled   throttledReplicas // likewise

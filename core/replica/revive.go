@@ -22,13 +22,16 @@ type revival struct {
 }
 
 // Restarted tells that the process of a store, by its name, has been started
-// again. It does not wait for the logs to be opened.
+// again. It does not wait for the logs to be opened. Until they are, they may have gone back,
+// which Deps.Doubts has kept when it returns.
 func (m *Manager) Restarted(store string) {
 	for i := range m.deps.Directories {
 		d := &m.deps.Directories[i]
 		if d.Name != store {
 			continue
 		}
+		m.doubtful(d, int64(len(m.shards)))
+		m.doubt()
 		for _, s := range m.shards {
 			s.loop.Complete(Input{kind: inputRestarted, rare: &rare{dir: d}})
 		}
@@ -47,6 +50,10 @@ func (s *Shard) restarted(d *Directory) {
 	for _, r := range s.replicas {
 		if r.dir == d {
 			v.stale = append(v.stale, r)
+			if r.machine != nil {
+				r.unsure = true
+				s.judge(r)
+			}
 		}
 	}
 	sorted(v.stale)

@@ -73,6 +73,7 @@ func (s *Shard) remove(now time.Time, r *replica) {
 		s.endStream(r.subscribers[0])
 	}
 	r.deleting, r.closed = true, true
+	s.judge(r)
 	s.tails.reset(&r.tail)
 	s.replicas[r.id] = r
 	s.countOffline(r, false)

@@ -85,6 +85,8 @@ type host interface {
 	lapsed(now time.Time) bool
 	lapses() (at time.Time, ok bool) // when lapsed is so, unless there is another lease by then
 	doubting(more int32)
+	doubt()                            // keeps it; it may block
+	doubtful(d *Directory, more int64) // counts what is in doubt
 }
 
 func newShard(index int, cfg Config, deps Deps, exec Executor, tails *tails, waker *waker, throttles *throttles, h host) *Shard {
@@ -174,6 +176,8 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.stored(now, in.replica, in.stored)
 	case inputOpened:
 		s.logOpened(now, in.replica, in.rare.opened)
+	case inputKept:
+		s.kept(now, in.replica, in.rare.opened)
 	case inputClosed:
 		if in.replica.handle == in.rare.handle {
 			in.replica.closed = true
@@ -187,6 +191,7 @@ func (s *Shard) handle(now time.Time, in *Input) {
 		s.ailing(now, in.rare.dir)
 	case inputRestarted:
 		s.restarted(in.rare.dir)
+		s.host.doubtful(in.rare.dir, -1)
 	case inputStop:
 		s.stop(now)
 	default:
@@ -285,6 +290,9 @@ func (s *Shard) keepTail(r *replica, c *appendCall) {
 
 // logOpened keeps the handle, then tells the machine.
 func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
+	if !r.deleting && s.holdOpened(r, o) {
+		return
+	}
 	r.opens--
 	if r.deleting {
 		if r.opens == 0 && !r.renewing {
@@ -301,6 +309,9 @@ func (s *Shard) logOpened(now time.Time, r *replica, o *openedLog) {
 		}
 	}
 	s.step(now, r, &o.in)
+	if o.in.Gen == r.gen && o.in.Fault == partition.FaultNone && o.life == s.lifeOf(r.dir) {
+		r.unsure = false
+	}
 }
 
 // require is what an append is to outlive. Where a store cannot promise that for

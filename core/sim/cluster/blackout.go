@@ -21,7 +21,7 @@ func (c *cluster) blackout() {
 			n.kill(memnet.Silent)
 		}
 		lost, _ := n.disk.LosePower(c.w.Rand.Uint64())
-		n.mayHaveLost = true
+		n.mayHaveLost, n.unheard = true, true
 		c.report.PowerLosses++
 		c.report.LostBatches += lost
 		c.restart(n)

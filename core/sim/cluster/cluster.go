@@ -44,6 +44,7 @@ type cluster struct {
 	leases    leases
 	doubts    []*time.Time // until each of them, something may come to be
 	drawn     uint64       // directory IDs
+	falls     *world.World // draws which stores fall back
 	events    int          // that have happened
 	before    int          // likewise, this round
 	pumpAll   bool         // nodes, whether they were touched or not
@@ -107,6 +108,7 @@ func (c *cluster) trouble(end time.Time) {
 	}
 	c.administer(c.round)
 	c.misfortunes(c.round)
+	c.fallbacks(c.round)
 	c.runUntil(func() bool { return !c.w.Now().Before(until) || len(c.check.Violations()) > 0 })
 }
 
@@ -274,6 +276,9 @@ func (c *cluster) unserved() string {
 		}
 		if n.member.Fenced() {
 			return fmt.Sprintf("node %d is fenced", n.id)
+		}
+		if n.fallen {
+			return fmt.Sprintf("node %d takes its logs for such as lack something", n.id)
 		}
 		ids = append(ids, n.id)
 	}

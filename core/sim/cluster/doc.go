@@ -26,9 +26,10 @@
 //
 // What no broker can promise does not happen. Under the flush policy replicated, power is lost
 // where some other replica that counts has all that was committed, or the only one has flushed
-// it; a disk is lost where some other replica has it. Both ask for a minimum ISR of two, by
-// which that other goes on counting until the loss is noticed (spared.go). Where all lose power
-// at once, what some replica lost is asked of nobody (blackout.go). A client of which no broker
+// it; a disk is lost where some other replica has it. In some runs stores fall back while their
+// brokers live on, by the rule of power, once the brokers know their logs (fallback.go). All of
+// that asks for a minimum ISR of two, by which the other goes on counting until the loss is
+// noticed (spared.go). Where all lose power at once, what some replica lost is asked of nobody (blackout.go). A client of which no broker
 // knows yet closes its connection with what has not arrived when it goes to another.
 //
 // Where events have to come in one order, a test tells a story (story_test.go): nothing happens

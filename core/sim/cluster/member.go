@@ -46,7 +46,7 @@ func (n *node) registration() controller.Registration {
 		ClusterID: clusterID, NodeID: n.id, Incarnation: n.incarnation, Directories: []model.DirectoryID{n.directory},
 		FeatureLevelMin: 1, FeatureLevelMax: image.FeatureLevel,
 	}
-	if n.mayHaveLost {
+	if n.unheard || n.fallen {
 		r.MayHaveLost = r.Directories
 	}
 	return r
@@ -81,7 +81,7 @@ func (m *member) Turn(now time.Time) {
 // see tells of a new image.
 func (m *member) see(img *image.Image) {
 	if b, ok := img.Broker(m.n.id); ok && b.Incarnation == m.n.incarnation {
-		m.n.mayHaveLost, m.n.wiped = false, false // it was told
+		m.n.told()
 	}
 	m.Apply(img)
 }

@@ -24,8 +24,14 @@ type node struct {
 
 	disk        *memstore.Disk
 	directory   model.DirectoryID
-	mayHaveLost bool // the disk has lost power, and not all was flushed, since the broker was registered last
+	mayHaveLost bool // the disk has lost power, and not all was flushed, since the broker was registered last; or fell
 	wiped       bool // likewise, its disks
+	// fell is what the store has lost while the broker lived on, until that is settled.
+	fell []fall
+	// unheard and fallen are what the broker keeps: that logs may have lost their ends before
+	// this life, and the cluster has not heard of it; and that some have in this life.
+	unheard, fallen bool
+	toldOf          int // the last life that was registered
 	// alone has the partitions of which the node knows that it alone is in sync, with the
 	// high watermark when it had to know; lonely those of which it has heard it.
 	alone      map[model.Partition]int64
@@ -97,6 +103,7 @@ func (n *node) up() bool { return n.life != nil && !n.life.over }
 // start begins a life.
 func (n *node) start() error {
 	n.starts++
+	n.unheard, n.fallen = n.unheard || n.fallen, false
 	n.life, n.touched = &life{n: n}, true
 	n.store = &store{n: n}
 	n.store.start()
@@ -136,6 +143,7 @@ func (n *node) startReplicas() error {
 		Clock:       n,
 		Executor:    n.calls,
 		Incarnation: n.incarnation,
+		Doubts:      keeper{n},
 		Streams:     n.links,
 		Controller:  alterer{n},
 		Purged:      n.purged,

@@ -35,6 +35,8 @@ type Options struct {
 	FaultOneIn     int           // operations of a store fail, while faults are on
 	// Departures: nodes that vote leave for ever too, and nodes are lost for ever with their disks.
 	Departures bool
+	// FallBacks: stores lose what they have not flushed while their brokers live on.
+	FallBacks bool
 	// Throttle is about how many bytes a second go to replicas that catch up, of which there are
 	// throttles then that change while faults are on; zero: there are none.
 	Throttle int64

@@ -19,6 +19,7 @@ type Report struct {
 	Kills       int
 	PowerLosses int
 	Deaths      int // of stores alone
+	FallBacks   int // of stores whose brokers lived on
 	Pauses      int
 	Cuts        int
 	Slow        int // ways made slow or lossy

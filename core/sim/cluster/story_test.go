@@ -232,7 +232,7 @@ func (s *story) losesPower(n *node, batches int) {
 	s.w.Note("node %d loses power", n.id)
 	n.kill(memnet.Reset)
 	lost, _ := n.disk.LosePower(powerSeed)
-	n.mayHaveLost = true
+	n.mayHaveLost, n.unheard = true, true
 	if lost != batches {
 		s.t.Fatalf("%d batches are lost, and not %d: this is another story", lost, batches)
 	}

@@ -129,7 +129,8 @@ func (c *cluster) losePower(n *node) {
 	c.report.PowerLosses++
 	n.kill(memnet.Silent)
 	lost, torn := n.disk.LosePower(c.w.Rand.Uint64())
-	n.mayHaveLost = n.mayHaveLost || c.opts.Flush != partition.FlushAlways // as a broker knows it
+	n.unheard = n.unheard || c.opts.Flush != partition.FlushAlways // as a broker knows it
+	n.mayHaveLost = n.mayHaveLost || n.unheard
 	c.report.LostBatches += lost
 	c.w.Note("node %d loses power: %d batches are lost, %d torn", n.id, lost, torn)
 	c.restart(n)
@@ -197,6 +198,7 @@ func (c *cluster) wipe(n *node) {
 	c.w.Note("node %d loses its disks", n.id)
 	n.kill([]memnet.Death{memnet.Reset, memnet.Silent}[c.w.Rand.IntN(2)])
 	n.disk, n.directory, n.mayHaveLost, n.wiped = &memstore.Disk{}, c.newDirectory(), false, true
+	n.unheard, n.fallen, n.fell = false, false, nil
 	n.quorumDisk, n.quorum = &quorumDisk{n: n}, nil // so that its vote is missed
 	c.restart(n)
 }
