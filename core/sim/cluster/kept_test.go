@@ -23,6 +23,8 @@ var kept = []struct {
 	{20004, 4, "simulation: take no power from one that is to be in sync alone before it knows"},
 	{534, 4, "quorum: have a leader that was paused ask whether it leads still"},
 	{1792, 0, "simulation: let a producer of which a blackout has left nothing go on with its next sequence"},
+	{349, 0, "partition: have a replica that counts owe what it had when it was opened, before it has told anybody"},
+	{585, 0, "replica: open a log again that was being opened when its store was started again"},
 	{7078, 0, "quorum: hand no vote to a node that has one by the directory that it has lost"},
 }
 

@@ -80,6 +80,7 @@ func OptionsOf(seed uint64) Options {
 	if nodes >= votersTarget && world.New(seed^0xfa11, nil).Chance(4) {
 		o.Departures, o.NodesMax = true, nodes+1
 	}
+	o.FallBacks = flush != partition.FlushAlways && o.NodesMax > 1 && world.New(seed^0xfa11b, nil).Chance(3)
 	if t := world.New(seed^0x7407, nil); o.NodesMax > 1 && t.Chance(4) {
 		o.Throttle = 5_000 << t.Rand.IntN(4)
 	}
