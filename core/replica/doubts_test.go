@@ -73,8 +73,8 @@ func TestARestartThatLosesNothingIsSettled(t *testing.T) {
 	f.fill(numbered(3)...)
 	keeper := &doubtKeeper{}
 	f.brokers[2].doubts.keeper = keeper
-	f.stores[2].restartable.kill()
-	f.stores[2].restartable.start(t)
+	f.stores[2].kill()
+	f.stores[2].start(t)
 	f.brokers[2].Restarted("main")
 	f.eventually("it is settled", func() bool { return keeper.times.Load() == 1 && !keeper.kept.Load() })
 }
