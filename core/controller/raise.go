@@ -269,7 +269,8 @@ func (r *raises) order(p *image.Partition, to model.NodeID, firsts map[model.Nod
 	over := func(firsts map[model.NodeID]int, of int) bool {
 		return firsts[first] > share(of) && firsts[to] < share(of)
 	}
-	if !over(firsts, partitions) && !(firsts[first] > firsts[to] && over(r.firsts, r.all)) {
+	leads := over(firsts, partitions) || firsts[first] > firsts[to] && over(r.firsts, r.all)
+	if !leads {
 		return append(slices.Clone(p.Replicas), to)
 	}
 	firsts[first]--
