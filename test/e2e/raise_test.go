@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/brokerd/brokerd/core/model"
 )
 
 // raisedWithin is how long after two brokers have joined a first one all has three replicas.
@@ -75,11 +74,11 @@ func TestGrowthFromOneBroker(t *testing.T) {
 	defer cancel()
 	admin := newAdmin(t, first.addr())
 	if err := eventually(raising, func() error {
-		topics, err := admin.ListTopicsWithInternal(raising, topic, model.OffsetsTopic)
+		topics, err := admin.ListTopicsWithInternal(raising, topic, "__consumer_offsets")
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{topic, model.OffsetsTopic} {
+		for _, name := range []string{topic, "__consumer_offsets"} {
 			if err := topics[name].Err; err != nil {
 				return err
 			}
