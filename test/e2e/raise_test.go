@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
 )
 
 // raisedWithin is how long after two brokers have joined a first one all has three replicas.
