@@ -49,7 +49,7 @@ func (n *Node) Ended() (bool, error) { return n.ended, n.failure }
 func (n *Node) Step(now time.Time, burst []Input) {
 	slept := now.Sub(n.now)
 	n.now = now
-	if n.begun && n.elected && slept >= n.electionTime() {
+	if n.begun && n.elected && !n.onlyVoter() && slept >= n.silenceMax() {
 		n.wake(slept)
 	}
 	if err := n.turn(burst); err != nil && !n.ended {
@@ -57,8 +57,12 @@ func (n *Node) Step(now time.Time, burst []Input) {
 	}
 }
 
-// electionTime is for how long voters that do not hear their leader elect no other.
-func (n *Node) electionTime() time.Duration { return time.Duration(n.cfg.ElectionTicks) * n.cfg.Tick }
+// silenceMax is for how long a leader may do nothing and be sure that it leads still: voters that
+// do not hear it elect no other for an election timeout, and heard it last up to a tick before it
+// fell asleep, by ticks of their own.
+func (n *Node) silenceMax() time.Duration {
+	return time.Duration(max(1, n.cfg.ElectionTicks-2)) * n.cfg.Tick
+}
 
 // wake is for a leader that did nothing for so long that another may have been elected: its
 // process or its machine was paused. It decides nothing, and says of no broker that it may go on,
