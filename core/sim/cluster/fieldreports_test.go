@@ -70,7 +70,7 @@ func TestFR20RestartBeforeTheHighWatermarkIsKnown(t *testing.T) {
 		s.restarted(follower)
 		s.until("the follower's log again", func() bool { return s.end(follower) >= 0 })
 		s.killed(leader)
-		s.throughout(5*time.Second, "the follower keeps its record", func() bool { return s.end(follower) == 1 })
+		s.throughout(5*time.Second, "the follower keeps its record", func() bool { return s.log(follower).LEO == 1 })
 		s.restarted(leader)
 		s.settled(valueX)
 	})
