@@ -173,6 +173,17 @@ func (v *view) alive(id int32) bool {
 	return b != nil && (b.State == Serving || b.State == Stopping)
 }
 
+// dead are the replicas of a partition whose brokers are.
+func (v *view) dead(p *Partition) []int32 {
+	var out []int32
+	for _, r := range p.Replicas {
+		if !v.alive(r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // serving are the brokers that replicas can be placed on.
 func (v *view) serving() []*Broker {
 	var out []*Broker

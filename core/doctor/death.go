@@ -89,7 +89,7 @@ func (v *view) death(who Subject, gone ...int32) Death {
 	}
 	elects := v.elects(gone)
 	is := func(what func(outcome) bool) Partitions {
-		return v.partitions(func(t *Topic, p *Partition) bool { return what(v.without(t, p, gone, elects)) })
+		return v.partitions(func(t *Topic, p *Partition) bool { return what(v.outcomeOf(t, p, gone, elects)) })
 	}
 	d.Stops = is(func(o outcome) bool { return o.stops })
 	d.RefusesWrites = is(func(o outcome) bool { return o.refuses })
@@ -99,8 +99,8 @@ func (v *view) death(who Subject, gone ...int32) Death {
 	return d
 }
 
-// without tells what becomes of a partition when these are gone.
-func (v *view) without(t *Topic, p *Partition, gone []int32, elects bool) (o outcome) {
+// outcomeOf tells what becomes of a partition when these are gone.
+func (v *view) outcomeOf(t *Topic, p *Partition, gone []int32, elects bool) (o outcome) {
 	if all := whole(p); len(all) > 0 && len(without(all, gone)) == 0 {
 		o.loses = true
 	}
@@ -144,7 +144,7 @@ func (v *view) ofDeath(d *Death) []Finding {
 		if d.EndsQuorum && id != "death-loses" { // replicas do not mend it
 			f.Do, f.Command = "have three voters that are up, each on a machine of its own", v.command("cluster status")
 		} else {
-			f.Do, f.Command = v.mend(all)
+			f.Do, f.Command = v.remedy(all)
 		}
 		out = append(out, f)
 		return &out[len(out)-1]

@@ -174,6 +174,11 @@ func TestMend(t *testing.T) {
 			}
 			c.Topics[0].Target = 2
 		}), "__consumer_offsets-0=13 __consumer_offsets-1=24"},
+		{"a replica is dead", made(4, "orders 2 12/1 12").with(func(c *Cluster) { c.Brokers[1].State = Fenced }), ""},
+		{"a replica is on a broker that is not there", made(3, "orders 2 17/1"), ""},
+		{"no replicas", made(3, "orders 2 1").with(func(c *Cluster) {
+			c.Topics[0].Partitions[0] = Partition{Leader: 1}
+		}), ""},
 		{"under way, or without a leader", made(3, "orders 1 12/1 4/4/-").with(func(c *Cluster) {
 			c.Topics[0].Target = 3
 			c.Topics[0].Partitions[0].Adding = ids("2")

@@ -28,10 +28,12 @@ type Election struct {
 // Mend plans for what can be done with the brokers that serve: replicas for partitions that
 // have too few, in racks where they have none, on the brokers that have least; and leaders
 // where the first replica is in sync and does not lead, or one broker leads all groups. What
-// is being reassigned, or has no leader, is left as it is.
-func Mend(c *Cluster) Plan {
-	v := newView(c)
-	m := mending{view: v, replicas: make(map[int32]int), first: make(map[int32]int)}
+// is being reassigned, has no leader, or has a replica on a broker that is dead, is left as it
+// is: a reassignment ends when all of its replicas are in sync.
+func Mend(c *Cluster) Plan { return newView(c).plan() }
+
+func (v *view) plan() Plan {
+	m := planner{view: v, replicas: make(map[int32]int), first: make(map[int32]int)}
 	for i := range v.topics {
 		for j := range v.topics[i].Partitions {
 			p := &v.topics[i].Partitions[j]
@@ -55,10 +57,10 @@ func Mend(c *Cluster) Plan {
 		}
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
-			if len(p.Adding)+len(p.Removing) > 0 || !v.serves(p) {
+			if len(p.Replicas) == 0 || len(p.Adding)+len(p.Removing) > 0 || !v.serves(p) || len(v.dead(p)) > 0 {
 				continue
 			}
-			to := m.move(t, p, spread, apart)
+			to := m.replicasFor(t, p, spread, apart)
 			if !slices.Equal(to, p.Replicas) {
 				plan.Moves = append(plan.Moves, Move{t.Name, p.Index, p.Replicas, to})
 			}
@@ -70,8 +72,8 @@ func Mend(c *Cluster) Plan {
 	return plan
 }
 
-// mending counts what brokers have, and are to have.
-type mending struct {
+// planner counts what brokers have, and are to have.
+type planner struct {
 	*view
 	replicas map[int32]int
 	first    map[int32]int // how many partitions each is the first replica of
@@ -80,7 +82,7 @@ type mending struct {
 
 // offsets says of the offsets topic whether one broker is to lead all of it, and whether all
 // of it is in one rack of several.
-func (m *mending) offsets(t *Topic) (spread, apart bool) {
+func (m *planner) offsets(t *Topic) (spread, apart bool) {
 	if t.Name != offsetsTopic || len(t.Partitions) < 2 {
 		return false, false
 	}
@@ -100,8 +102,8 @@ func (m *mending) offsets(t *Topic) (spread, apart bool) {
 	return spread, apart
 }
 
-// move is what replicas a partition is to have.
-func (m *mending) move(t *Topic, p *Partition, spread, apart bool) []int32 {
+// replicasFor are the replicas that a partition is to have.
+func (m *planner) replicasFor(t *Topic, p *Partition, spread, apart bool) []int32 {
 	want := min(m.wanted(t, p), len(m.serving()))
 	to := slices.Clone(p.Replicas)
 	if apart && len(to) >= want && len(to) > 1 { // one moves to another rack
@@ -131,12 +133,12 @@ func (m *mending) move(t *Topic, p *Partition, spread, apart bool) []int32 {
 }
 
 // mayLead says whether a replica serves, and is in sync or about to be made.
-func (m *mending) mayLead(p *Partition, r int32) bool {
+func (m *planner) mayLead(p *Partition, r int32) bool {
 	return m.alive(r) && (slices.Contains(p.ISR, r) || !slices.Contains(p.Replicas, r))
 }
 
 // more is replicas with others, up to so many.
-func (m *mending) more(to []int32, want int) []int32 {
+func (m *planner) more(to []int32, want int) []int32 {
 	to = slices.Clone(to)
 	for len(to) < want {
 		var best *Broker
@@ -155,7 +157,7 @@ func (m *mending) more(to []int32, want int) []int32 {
 }
 
 // better says whether a replica is to be placed on a before b, which comes first by ID.
-func (m *mending) better(to []int32, a, b *Broker) bool {
+func (m *planner) better(to []int32, a, b *Broker) bool {
 	other := func(b *Broker) bool {
 		return !slices.ContainsFunc(to, func(r int32) bool { return m.state[r].Rack == b.Rack })
 	}

@@ -25,7 +25,7 @@ func (v *view) ofReplicas() []Finding {
 		if f.Partitions != nil {
 			f.Subject = v.subject(f.Partitions)
 			if f.Do == "" {
-				f.Do, f.Command = v.mend(f.Partitions)
+				f.Do, f.Command = v.remedy(f.Partitions)
 			}
 			out = append(out, f)
 		}
@@ -94,8 +94,8 @@ func (v *view) few(all Partitions) string {
 	return andMore(out, len(all)-topicsNamed, "topics")
 }
 
-// mend says what it takes for these partitions to outlive a death, and by which command.
-func (v *view) mend(all Partitions) (do, command string) {
+// remedy says what it takes for these partitions to outlive a death, and by which command.
+func (v *view) remedy(all Partitions) (do, command string) {
 	serving, short, lack, behind := len(v.serving()), 0, false, false
 	v.partitions(func(t *Topic, p *Partition) bool {
 		if !all.has(t.Name, p.Index) {
