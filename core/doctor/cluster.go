@@ -63,7 +63,7 @@ type Broker struct {
 type Topic struct {
 	Name     string
 	Internal bool
-	// Target is how many replicas its partitions are to have.
+	// Target is how many replicas its partitions are to have where nobody chose fewer.
 	Target int
 	// MinISR is min.insync.replicas as it is set.
 	MinISR int
@@ -85,6 +85,9 @@ type Partition struct {
 	// MinISR is what has to be in sync for acks=all, where the cluster tells that; else it is
 	// the topic's, but no more than there are replicas.
 	MinISR int
+	// Target is how many replicas it is to have, where the cluster tells that of each partition:
+	// an operator may have chosen fewer than the topic's.
+	Target int
 }
 
 // Group is a group of consumers.
@@ -128,10 +131,20 @@ type view struct {
 	state  map[int32]*Broker
 	ids    []int32 // of all brokers, those that are only named by replicas too
 	total  int     // partitions
+	byName map[string]*Topic
+	up     []*Broker // that serve
+	fixes  Plan
+	moves  map[place]bool // that fixes has
+}
+
+// place is where a partition is.
+type place struct {
+	topic string
+	index int32
 }
 
 func newView(c *Cluster) *view {
-	v := &view{Cluster: c, topics: slices.Clone(c.Topics), groups: slices.Clone(c.Groups), state: make(map[int32]*Broker)}
+	v := &view{Cluster: c, topics: slices.Clone(c.Topics), groups: slices.Clone(c.Groups), state: make(map[int32]*Broker), byName: make(map[string]*Topic), moves: make(map[place]bool)}
 	slices.SortFunc(v.topics, func(a, b Topic) int {
 		return cmp.Or(compareBools(a.Internal, b.Internal), cmp.Compare(a.Name, b.Name))
 	})
@@ -141,6 +154,7 @@ func newView(c *Cluster) *view {
 	}
 	for i := range v.topics {
 		t := &v.topics[i]
+		v.byName[t.Name] = t
 		t.Partitions = slices.Clone(t.Partitions)
 		slices.SortFunc(t.Partitions, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
 		v.total += len(t.Partitions)
@@ -153,6 +167,15 @@ func newView(c *Cluster) *view {
 		}
 	}
 	v.ids = slices.Sorted(maps.Keys(v.state))
+	for _, id := range v.ids {
+		if b := v.state[id]; b.State == Serving {
+			v.up = append(v.up, b)
+		}
+	}
+	v.fixes = v.plan()
+	for _, m := range v.fixes.Moves {
+		v.moves[place{m.Topic, m.Partition}] = true
+	}
 	return v
 }
 
@@ -185,15 +208,7 @@ func (v *view) dead(p *Partition) []int32 {
 }
 
 // serving are the brokers that replicas can be placed on.
-func (v *view) serving() []*Broker {
-	var out []*Broker
-	for _, id := range v.ids {
-		if b := v.state[id]; b.State == Serving {
-			out = append(out, b)
-		}
-	}
-	return out
-}
+func (v *view) serving() []*Broker { return v.up }
 
 // racks are the racks of brokers that serve, each with those brokers, and whether all of
 // these have one.
@@ -209,13 +224,16 @@ func (v *view) racks() (racks map[string][]int32, all bool) {
 	return racks, all
 }
 
-// minISR is how many have to be in sync for acks=all.
+// minISR is how many have to be in sync for acks=all: one, where that is not known.
 func minISR(t *Topic, p *Partition) int {
 	if p.MinISR > 0 {
 		return p.MinISR
 	}
 	return max(1, min(t.MinISR, len(p.Replicas)))
 }
+
+// minISRKnown says whether the cluster told it.
+func minISRKnown(t *Topic, p *Partition) bool { return p.MinISR > 0 || t.MinISR > 0 }
 
 // present are the replicas that a partition has, without those that it is only given yet.
 func present(p *Partition) []int32 { return without(p.Replicas, p.Adding) }
@@ -248,17 +266,26 @@ func (v *view) partitions(is func(*Topic, *Partition) bool) Partitions {
 	var out Partitions
 	for i := range v.topics {
 		t := &v.topics[i]
-		var some []int32
 		for j := range t.Partitions {
-			if is(t, &t.Partitions[j]) {
-				some = append(some, t.Partitions[j].Index)
+			if p := &t.Partitions[j]; is(t, p) {
+				out.add(t, p)
 			}
-		}
-		if len(some) > 0 {
-			out = append(out, TopicPartitions{t.Name, some, len(t.Partitions)})
 		}
 	}
 	return out
+}
+
+// each calls f with every one of these partitions.
+func (v *view) each(all Partitions, f func(*Topic, *Partition)) {
+	for _, some := range all {
+		t := v.byName[some.Topic]
+		for _, index := range some.Partitions {
+			i, found := slices.BinarySearchFunc(t.Partitions, index, func(p Partition, index int32) int { return cmp.Compare(p.Index, index) })
+			if found {
+				f(t, &t.Partitions[i])
+			}
+		}
+	}
 }
 
 // groupsIn are the groups that are kept in these partitions.
@@ -267,9 +294,13 @@ func (v *view) groupsIn(all Partitions) []string {
 	if i < 0 {
 		return nil
 	}
+	in := make(map[int32]bool)
+	for _, index := range all[i].Partitions {
+		in[index] = true
+	}
 	var out []string
 	for _, g := range v.groups {
-		if slices.Contains(all[i].Partitions, g.Partition) {
+		if in[g.Partition] {
 			out = append(out, g.Name)
 		}
 	}

@@ -17,10 +17,14 @@ type Death struct {
 	Stops Partitions `json:"stops,omitempty"`
 	// RefusesWrites are others that would refuse acks=all, or never answer it.
 	RefusesWrites Partitions `json:"refuses_writes,omitempty"`
+	// MayRefuseWrites are those that would or would not: min.insync.replicas is not known.
+	MayRefuseWrites Partitions `json:"may_refuse_writes,omitempty"`
 	// Loses are those of which nobody else has everything: it is gone with the disks.
 	Loses Partitions `json:"loses,omitempty"`
 	// Unclean are those that would be led by a replica that lacks something.
 	Unclean Partitions `json:"unclean,omitempty"`
+	// MayBeUnclean are those of Stops that would, if unclean elections are on: that is not known.
+	MayBeUnclean Partitions `json:"may_be_unclean,omitempty"`
 	// Groups would have no coordinator; Commits could not commit.
 	Groups  []string `json:"groups_without_coordinator,omitempty"`
 	Commits []string `json:"groups_without_commits,omitempty"`
@@ -78,7 +82,7 @@ func (v *view) endsQuorum(gone []int32) bool {
 func (v *view) elects(gone []int32) bool { return v.Quorum.Silent == "" && !v.endsQuorum(gone) }
 
 // outcome is what becomes of a partition by a death.
-type outcome struct{ stops, refuses, loses, unclean bool }
+type outcome struct{ stops, refuses, mayRefuse, loses, unclean, mayBeUnclean bool }
 
 func (v *view) death(who Subject, gone ...int32) Death {
 	d := Death{Subject: who, EndsQuorum: v.endsQuorum(gone)}
@@ -88,13 +92,24 @@ func (v *view) death(who Subject, gone ...int32) Death {
 		}
 	}
 	elects := v.elects(gone)
-	is := func(what func(outcome) bool) Partitions {
-		return v.partitions(func(t *Topic, p *Partition) bool { return what(v.outcomeOf(t, p, gone, elects)) })
+	for i := range v.topics {
+		t := &v.topics[i]
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			o := v.outcomeOf(t, p, gone, elects)
+			for _, k := range []struct {
+				is   bool
+				list *Partitions
+			}{
+				{o.stops, &d.Stops}, {o.refuses, &d.RefusesWrites}, {o.mayRefuse, &d.MayRefuseWrites},
+				{o.loses, &d.Loses}, {o.unclean, &d.Unclean}, {o.mayBeUnclean, &d.MayBeUnclean},
+			} {
+				if k.is {
+					k.list.add(t, p)
+				}
+			}
+		}
 	}
-	d.Stops = is(func(o outcome) bool { return o.stops })
-	d.RefusesWrites = is(func(o outcome) bool { return o.refuses })
-	d.Loses = is(func(o outcome) bool { return o.loses })
-	d.Unclean = is(func(o outcome) bool { return o.unclean })
 	d.Groups, d.Commits = v.groupsIn(d.Stops), v.groupsIn(d.RefusesWrites)
 	return d
 }
@@ -107,7 +122,7 @@ func (v *view) outcomeOf(t *Topic, p *Partition, gone []int32, elects bool) (o o
 	if !v.serves(p) || len(without(p.ISR, gone)) == len(p.ISR) && !slices.Contains(gone, p.Leader) {
 		return o
 	}
-	takes := v.takes(t, p)
+	takes, unknown := v.takes(t, p), !minISRKnown(t, p)
 	left := v.candidates(p.ISR, gone)
 	switch {
 	case !elects && slices.Contains(gone, p.Leader):
@@ -115,13 +130,13 @@ func (v *view) outcomeOf(t *Topic, p *Partition, gone []int32, elects bool) (o o
 	case !elects:
 		o.refuses = takes // the dead stay in the ISR, and every write waits for them
 	case len(left) > 0:
-		o.refuses = takes && len(left) < minISR(t, p)
+		o.refuses, o.mayRefuse = takes && len(left) < minISR(t, p), takes && unknown
 	case len(v.candidates(p.ELR, gone)) > 0:
-		o.refuses = takes && minISR(t, p) > 1
+		o.refuses, o.mayRefuse = takes && minISR(t, p) > 1, takes && unknown
 	case t.Unclean == Yes && len(v.candidates(p.Replicas, gone)) > 0:
-		o.unclean, o.refuses = true, takes && minISR(t, p) > 1
+		o.unclean, o.refuses, o.mayRefuse = true, takes && minISR(t, p) > 1, takes && unknown
 	default:
-		o.stops = true
+		o.stops, o.mayBeUnclean = true, t.Unclean == Unknown && len(v.candidates(p.Replicas, gone)) > 0
 	}
 	return o
 }
@@ -188,6 +203,14 @@ func (v *view) ofDeath(d *Death) []Finding {
 // only are the partitions of one topic.
 func only(all Partitions, topic string) Partitions {
 	return slices.DeleteFunc(slices.Clone(all), func(t TopicPartitions) bool { return t.Topic != topic })
+}
+
+// verb is what so many do.
+func verb(n int, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
 }
 
 // counted is a number of things.

@@ -15,6 +15,7 @@
 //     (TestDeathIsWhatIsFoundAfterIt).
 //   - A cluster that loses nothing by any one death, and is as it was asked to be, has no
 //     finding (TestFindings).
+//   - What a finding says that a plan mends is in the plan (TestPlanMends).
 //   - What is planned has all its replicas on brokers that serve, and leaves nothing to plan: at most, once, who
 //     leads the groups (TestPlanMends).
 package doctor

@@ -120,6 +120,21 @@ func TestFindings(t *testing.T) {
 			p := &c.Topics[1].Partitions[0]
 			p.Adding, p.MinISR, c.Topics[1].Target = ids("23"), 1, 3
 		}), "death-stops 1,death-loses 1,below-target orders"},
+		{"an operator chose two", made(3, offsets, "orders 1 12").with(func(c *Cluster) {
+			c.Topics[1].Target, c.Topics[1].Partitions[0].Target = 3, 2
+			c.Topics[1].MinISR, c.Topics[1].Partitions[0].MinISR = 2, 1
+		}), ""},
+		{"fewer than an operator chose", made(3, offsets, "orders 2 1").with(func(c *Cluster) {
+			c.Topics[1].Target, c.Topics[1].Partitions[0].Target = 3, 2
+		}), "death-stops 1,death-loses 1,below-target orders"},
+		{"settings are not known", made(3, offsets, "orders 0 12").with(func(c *Cluster) { c.Topics[1].Unclean = Unknown }), ""},
+		{"a partition without replicas", made(3, offsets, "orders 2 1").with(func(c *Cluster) {
+			c.Topics[1].Partitions[0] = Partition{Leader: -1}
+		}), "leaderless"},
+		{"a dead one in sync", made(3, offsets, "orders 2 123").with(func(c *Cluster) {
+			c.Brokers[2].State = Fenced
+			c.Topics[0].Partitions = nil
+		}), "under-min-isr,broker-dead 3,two-brokers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Examine(c.seen)
@@ -131,6 +146,102 @@ func TestFindings(t *testing.T) {
 					t.Errorf("not whole: %+v", f)
 				}
 			}
+		})
+	}
+}
+
+// dies has a broker dead, and the cluster without an offsets topic.
+func dies(id int32, state State) func(*Cluster) {
+	return func(c *Cluster) {
+		c.Brokers[id-1].State = state
+		c.Topics = slices.DeleteFunc(c.Topics, func(t Topic) bool { return t.Name == offsetsTopic })
+	}
+}
+
+// TestSentences: what findings say is true of what was seen, and what they say to do can be done.
+func TestSentences(t *testing.T) {
+	raised := func(c *Cluster) {
+		p := &c.Topics[1].Partitions[0]
+		p.Adding, p.MinISR, c.Topics[1].Target = ids("23"), 1, 3
+	}
+	chosen := func(c *Cluster) { c.Topics[1].Target, c.Topics[1].Partitions[0].Target = 3, 1 }
+	const fix, status = "brokerd doctor --fix -b b:1", "brokerd cluster status -b b:1"
+	for _, c := range []struct {
+		name, id string
+		seen     *Cluster
+		says     string // in one of its sentences
+		not      string // in none
+		run      string
+	}{
+		{"what is being raised is waited for", "death-stops", made(3, offsets, "orders 2 123/1").with(raised), "wait: it is being given more replicas", "give them", status},
+		{"and is below its target", "below-target", made(3, offsets, "orders 2 123/1").with(raised), "wait: it is being given more replicas", "give them", status},
+		{"and another is not", "below-target", made(3, offsets, "orders 2 123/1 2").with(raised), "wait for those that are being given more replicas, 1 of 2", "", fix},
+		{"one is below its target", "below-target", made(3, offsets, "orders 1 12").with(func(c *Cluster) { c.Topics[1].Target = 3 }), "1 partition has fewer replicas than it is to have: orders (all 1), 2 of 3", "", fix},
+		{"of what an operator chose", "below-target", made(3, offsets, "orders 1 1").with(func(c *Cluster) {
+			c.Topics[1].Target, c.Topics[1].Partitions[0].Target = 3, 2
+		}), "orders (all 1), 1 of 2", "", fix},
+		{"a replica is dead", "death-stops", made(4, offsets, "orders 2 12/1").with(dies(2, Fenced)), "start broker 2 again, or decommission it", "give them", status},
+		{"a replica is on nobody", "death-stops", made(4, offsets, "orders 2 12/1").with(dies(2, Unregistered)), "start broker 2 again", "decommission", status},
+		{"an operator chose one", "replication-factor-one", made(3, offsets, "orders 1 1").with(chosen), "an operator has chosen", "", "brokerd topic describe orders -b b:1"},
+		{"a fenced broker", "broker-dead", made(3, offsets).with(dies(2, Fenced)), "", "", "brokerd broker decommission 2 -b b:1"},
+		{"one that is not there", "broker-dead", made(3, offsets).with(dies(2, Unregistered)), "", "take its place", status},
+		{"a weak minimum", "min-isr-one", made(3, offsets, "orders 1 123"), "once the others have left the ISR, acks=all is answered when one replica alone has the record", "1 partitions", "brokerd topic alter orders --config min.insync.replicas=2 -b b:1"},
+		{"two brokers, three controllers", "two-brokers", made(2, "orders 1 12").with(func(c *Cluster) {
+			c.Quorum.Voters = []Voter{{ID: 7, Current: true}, {ID: 8, Current: true}, {ID: 9, Current: true}}
+		}), "after one death nothing is replicated", "controllers", status},
+		{"two brokers, two controllers", "two-brokers", made(2, "orders 1 12").with(func(c *Cluster) {
+			c.Quorum.Voters = []Voter{{ID: 1, Current: true}, {ID: 2, Current: true}}
+		}), "two controllers are no better than one", "", status},
+		{"too few in sync", "under-min-isr", made(3, offsets, "orders 2 123/1"), "1 of 4 partitions refuses writes with acks=all", "dead", "brokerd topic describe orders -b b:1"},
+		{"a dead one in sync", "under-min-isr", made(3, offsets, "orders 2 123").with(dies(3, Fenced)), "1 of 1 partition does not answer writes", "fewer replicas", "brokerd topic describe orders -b b:1"},
+		{"some of each", "under-min-isr", made(3, offsets, "orders 2 123 12/1").with(dies(3, Fenced)), "2 of 2 partitions refuse writes with acks=all, or do not answer them", "", "brokerd topic describe orders -b b:1"},
+	} {
+		r := Examine(c.seen)
+		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == c.id })
+		if i < 0 {
+			t.Errorf("%s: %s is not found, but %v", c.name, c.id, found(r))
+			continue
+		}
+		f := r.Findings[i]
+		if all := f.What + "\n" + f.Why + "\n" + f.Do; !strings.Contains(all, c.says) || c.not != "" && strings.Contains(all, c.not) || f.Command != c.run {
+			t.Errorf("%s: it says\n%s\nand %q, want %q, not %q, and %q", c.name, all, f.Command, c.says, c.not, c.run)
+		}
+	}
+}
+
+// What depends on a setting that is not known is told as that.
+func TestUnknownSettings(t *testing.T) {
+	c := made(3, offsets, "orders 0 123/12 31/3 1/1").with(func(c *Cluster) { c.Topics[1].Unclean = Unknown })
+	deaths := Examine(c).Deaths
+	if d := deaths[0]; fmt.Sprint(listed(d.MayRefuseWrites)) != "map[orders-0:true]" || d.MayBeUnclean != nil || fmt.Sprint(listed(d.Stops)) != "map[orders-2:true]" || d.RefusesWrites != nil {
+		t.Errorf("of broker 1: %+v", d)
+	}
+	if d := deaths[2]; d.MayRefuseWrites != nil || fmt.Sprint(listed(d.MayBeUnclean)) != "map[orders-1:true]" || d.Unclean != nil {
+		t.Errorf("of broker 3: %+v", d)
+	}
+	c.Topics[1].MinISR, c.Topics[1].Unclean = 1, No
+	for _, d := range Examine(c).Deaths {
+		if d.MayRefuseWrites != nil || d.MayBeUnclean != nil {
+			t.Errorf("all is known, and %+v", d)
+		}
+	}
+}
+
+// BenchmarkExamine has topics with one partition, each of which has something to be found: twice
+// as many take twice as long.
+func BenchmarkExamine(b *testing.B) {
+	for _, topics := range []int{5000, 10000, 20000} {
+		b.Run(fmt.Sprint(topics), func(b *testing.B) {
+			c := made(3, offsets)
+			for i := range topics {
+				one := made(3, "t 2 1 12/1").Topics[0]
+				one.Name, one.Target = fmt.Sprintf("t%05d", i), 3
+				c.Topics = append(c.Topics, one)
+			}
+			for b.Loop() {
+				Examine(c)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*topics), "ns/topic")
 		})
 	}
 }
@@ -174,6 +285,9 @@ func TestMend(t *testing.T) {
 			}
 			c.Topics[0].Target = 2
 		}), "__consumer_offsets-0=13 __consumer_offsets-1=24"},
+		{"what an operator chose", made(3, "orders 2 12 1").with(func(c *Cluster) {
+			c.Topics[0].Target, c.Topics[0].Partitions[0].Target, c.Topics[0].Partitions[1].Target = 3, 2, 1
+		}), ""},
 		{"a replica is dead", made(4, "orders 2 12/1 12").with(func(c *Cluster) { c.Brokers[1].State = Fenced }), ""},
 		{"a replica is on a broker that is not there", made(3, "orders 2 17/1"), ""},
 		{"no replicas", made(3, "orders 2 1").with(func(c *Cluster) {

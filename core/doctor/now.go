@@ -18,22 +18,22 @@ func (v *view) now() []Finding {
 	leaderless := v.partitions(func(_ *Topic, p *Partition) bool { return !v.serves(p) })
 	if leaderless != nil {
 		out = append(out, Finding{ID: "leaderless", Severity: Critical, Subject: Subject{Kind: "cluster"}, Partitions: leaderless,
-			What: fmt.Sprintf("%d of %s have no leader: %s", leaderless.Count(), counted(v.total, "partition"), leaderless),
+			What: fmt.Sprintf("%d of %s %s no leader: %s", leaderless.Count(), counted(v.total, "partition"), verb(leaderless.Count(), "has", "have"), leaderless),
 			Why:  "they can be neither read nor written",
 			Do:   v.missing(leaderless), Command: v.command("topic describe " + leaderless[0].Topic)})
 	}
 	if groups := v.groupsIn(leaderless); groups != nil {
 		out = append(out, Finding{ID: "group-without-coordinator", Severity: Critical, Subject: Subject{Kind: "cluster"}, Groups: groups,
-			What: fmt.Sprintf("%s have no coordinator: %s", counted(len(groups), "group"), names(groups)),
+			What: fmt.Sprintf("%s %s no coordinator: %s", counted(len(groups), "group"), verb(len(groups), "has", "have"), names(groups)),
 			Why:  "their partitions of " + offsetsTopic + " have no leader, so that consumers cannot join and cannot commit",
 			Do:   v.missing(only(leaderless, offsetsTopic)), Command: v.command("topic describe " + offsetsTopic)})
 	}
 	refuse := v.partitions(func(t *Topic, p *Partition) bool { return v.serves(p) && !v.takes(t, p) })
 	if refuse != nil {
+		what, why := v.refusal(refuse)
 		f := Finding{ID: "under-min-isr", Severity: Critical, Subject: Subject{Kind: "cluster"}, Partitions: refuse, Groups: v.groupsIn(refuse),
-			What: fmt.Sprintf("%d of %s refuse writes with acks=all: %s", refuse.Count(), counted(v.total, "partition"), refuse),
-			Why:  "fewer replicas are in sync than min.insync.replicas asks for",
-			Do:   "start the brokers that have the other replicas, and wait until they are in sync", Command: v.command("topic describe " + refuse[0].Topic)}
+			What: fmt.Sprintf("%d of %s %s: %s", refuse.Count(), counted(v.total, "partition"), what, refuse), Why: why,
+			Do: "start the brokers that have the other replicas, and wait until they are in sync", Command: v.command("topic describe " + refuse[0].Topic)}
 		if f.Groups != nil {
 			f.Why += fmt.Sprintf("; %s cannot commit: %s", counted(len(f.Groups), "group"), names(f.Groups))
 		}
@@ -45,28 +45,51 @@ func (v *view) now() []Finding {
 	return append(out, v.behind()...)
 }
 
+// refusal says how these partitions take no writes with acks=all, and why.
+func (v *view) refusal(all Partitions) (what, why string) {
+	few, dead := false, false
+	v.each(all, func(t *Topic, p *Partition) {
+		under := len(p.ISR) < minISR(t, p)
+		few, dead = few || under, dead || !under
+	})
+	one := all.Count() == 1
+	refuse, hang := "refuse writes with acks=all", "do not answer writes with acks=all"
+	if one {
+		refuse, hang = "refuses writes with acks=all", "does not answer writes with acks=all"
+	}
+	const tooFew, held = "fewer replicas are in sync than min.insync.replicas asks for", "a replica that counts as in sync is dead, and writes wait for it until it is taken out"
+	switch {
+	case few && dead:
+		return refuse + ", or do not answer them", "of some " + tooFew + "; of others " + held
+	case dead:
+		return hang, held
+	}
+	return refuse, tooFew
+}
+
 // missing says which brokers would have to come back for these partitions to be led.
 func (v *view) missing(all Partitions) string {
 	var from []int32
-	v.partitions(func(t *Topic, p *Partition) bool {
-		if all.has(t.Name, p.Index) {
-			for _, r := range whole(p) {
-				if !v.alive(r) && !slices.Contains(from, r) {
-					from = append(from, r)
-				}
+	v.each(all, func(_ *Topic, p *Partition) {
+		for _, r := range whole(p) {
+			if !v.alive(r) && !slices.Contains(from, r) {
+				from = append(from, r)
 			}
 		}
-		return false
 	})
 	if len(from) == 0 {
 		return "wait a moment, as for an election, and look again"
 	}
-	slices.Sort(from)
-	list := make([]string, 0, len(from))
-	for _, id := range from {
+	return "start what has everything of them again: broker " + numbers(from)
+}
+
+// numbers are IDs in text, in order.
+func numbers(of []int32) string {
+	var list []string
+	for _, id := range slices.Sorted(slices.Values(of)) {
 		list = append(list, number(id))
 	}
-	return "start what has everything of them again: broker " + strings.Join(list, ", ")
+	return strings.Join(list, ", ")
 }
 
 // ofBroker are the findings about one broker.
@@ -75,15 +98,19 @@ func (v *view) ofBroker(b *Broker) []Finding {
 	has := v.partitions(func(_ *Topic, p *Partition) bool { return slices.Contains(p.Replicas, b.ID) })
 	on := "no partition has a replica on it"
 	if has != nil {
-		on = fmt.Sprintf("%d of %s have a replica on it: %s", has.Count(), counted(v.total, "partition"), has)
+		on = fmt.Sprintf("%d of %s %s a replica on it: %s", has.Count(), counted(v.total, "partition"), verb(has.Count(), "has", "have"), has)
 	}
 	at := fmt.Sprintf("%s:%d", b.Host, b.Port)
 	switch {
 	case b.State == Fenced, b.State == Unregistered:
-		return []Finding{{ID: "broker-dead", Severity: High, Subject: who, Partitions: has,
+		f := Finding{ID: "broker-dead", Severity: High, Subject: who, Partitions: has,
 			What: fmt.Sprintf("broker %d is %s; %s", b.ID, b.State, on),
 			Why:  "what it has is one death nearer to being stopped or lost",
-			Do:   "start it again; or start another one, and have that take its place", Command: v.command("broker decommission " + number(b.ID))}}
+			Do:   "start it again; or start another one, and have that take its place", Command: v.command("broker decommission " + number(b.ID))}
+		if b.State == Unregistered { // nor can it be decommissioned
+			f.Do, f.Command = "start it again; or reassign what it has to others", v.command("cluster status")
+		}
+		return []Finding{f}
 	case b.State == Stopping:
 		return []Finding{{ID: "broker-stopping", Severity: Warning, Subject: who, Partitions: has,
 			What: fmt.Sprintf("broker %d is stopping; %s", b.ID, on), Why: "the others are about to be without it",
@@ -111,7 +138,7 @@ func (v *view) behind() []Finding {
 		return nil
 	}
 	return []Finding{{ID: "replicas-behind", Severity: Warning, Subject: Subject{Kind: "cluster"}, Partitions: all,
-		What: fmt.Sprintf("%d of %s have a replica that is not in sync, although its broker serves: %s", all.Count(), counted(v.total, "partition"), all),
+		What: fmt.Sprintf("%d of %s %s a replica that is not in sync, although its broker serves: %s", all.Count(), counted(v.total, "partition"), verb(all.Count(), "has", "have"), all),
 		Why:  "a replica that is not in sync does not count when another one dies",
 		Do:   "wait while it catches up; if it does not, look at its broker's log, disk and network", Command: v.command("cluster status")}}
 }

@@ -30,7 +30,7 @@ type Election struct {
 // where the first replica is in sync and does not lead, or one broker leads all groups. What
 // is being reassigned, has no leader, or has a replica on a broker that is dead, is left as it
 // is: a reassignment ends when all of its replicas are in sync.
-func Mend(c *Cluster) Plan { return newView(c).plan() }
+func Mend(c *Cluster) Plan { return newView(c).fixes }
 
 func (v *view) plan() Plan {
 	m := planner{view: v, replicas: make(map[int32]int), first: make(map[int32]int)}

@@ -74,10 +74,14 @@ func (all Partitions) Count() int {
 	return n
 }
 
-// has says whether one is among them.
-func (all Partitions) has(topic string, index int32) bool {
-	i := slices.IndexFunc(all, func(t TopicPartitions) bool { return t.Topic == topic })
-	return i >= 0 && slices.Contains(all[i].Partitions, index)
+// add adds one: those of a topic come one after the other.
+func (all *Partitions) add(t *Topic, p *Partition) {
+	last := len(*all) - 1
+	if last < 0 || (*all)[last].Topic != t.Name {
+		*all = append(*all, TopicPartitions{Topic: t.Name, Of: len(t.Partitions)})
+		last++
+	}
+	(*all)[last].Partitions = append((*all)[last].Partitions, p.Index)
 }
 
 // String names a few of them.
