@@ -99,15 +99,17 @@ func TestBelowTargetIsShown(t *testing.T) {
 	told.UnknownTags.Set(tagMissing, []byte{0, 0, 0, 2})
 	waits, raised := partitionOf("a", &told), partitionOf("b", &told)
 	raised.adding, waits.replicas = []int32{2}, []int32{1}
-	v := &clusterView{partitions: []partitionView{waits, raised, {topic: "c", leader: 1, replicas: []int32{1}, isr: []int32{1}}}}
+	moved := partitionOf("b", &told) // by an operator, to no more than it has
+	moved.adding, moved.removing, moved.index = []int32{2}, []int32{1}, 1
+	v := &clusterView{partitions: []partitionView{waits, raised, moved, {topic: "c", leader: 1, replicas: []int32{1}, isr: []int32{1}}}}
 	v.count()
 	v.judge()
-	if n := v.Partitions; n.BelowTarget != 2 || n.Raised != 1 || len(v.Problems) > 0 {
+	if n := v.Partitions; n.BelowTarget != 3 || n.Raised != 1 || len(v.Problems) > 0 {
 		t.Errorf("counted %+v, problems %q", n, v.Problems)
 	}
 	var out bytes.Buffer
 	c := &console{out: &out}
-	if err := c.showStatus(v); err != nil || !strings.Contains(out.String(), "target     2 partitions have fewer replicas than they should; 1 of them are being given more\n") {
+	if err := c.showStatus(v); err != nil || !strings.Contains(out.String(), "target     3 partitions have fewer replicas than they should; 1 of them are being given more\n") {
 		t.Errorf("shown (%v):\n%s", err, out.String())
 	}
 }

@@ -274,7 +274,9 @@ func (v *clusterView) count() {
 		}
 		if p.missing > 0 {
 			v.Partitions.BelowTarget++
-			v.Partitions.Raised += min(len(p.adding), 1)
+			if len(p.adding) > len(p.removing) { // else an operator has it moved
+				v.Partitions.Raised++
+			}
 		}
 	}
 }

@@ -182,6 +182,18 @@ func (v *diagnosis) verdict() error {
 	return nil
 }
 
+// orUnknown counts partitions, and others of which nobody knows whether they are to be counted.
+func orUnknown(sure, others doctor.Partitions) string {
+	switch n := sure.Count(); {
+	case len(others) == 0:
+		return strconv.Itoa(n)
+	case n == 0:
+		return "?"
+	default:
+		return fmt.Sprintf("%d or more", n)
+	}
+}
+
 // show shows a diagnosis to people.
 func (d *doctoring) show(v *diagnosis) error {
 	var out strings.Builder
@@ -193,8 +205,8 @@ func (d *doctoring) show(v *diagnosis) error {
 		if death.EndsQuorum {
 			quorum = "ends"
 		}
-		rows = append(rows, []string{death.Subject.String(), strconv.Itoa(death.Stops.Count()), strconv.Itoa(death.RefusesWrites.Count()),
-			strconv.Itoa(death.Loses.Count()), strconv.Itoa(death.Unclean.Count()), strconv.Itoa(len(death.Groups)), quorum})
+		rows = append(rows, []string{death.Subject.String(), strconv.Itoa(death.Stops.Count()), orUnknown(death.RefusesWrites, death.MayRefuseWrites),
+			strconv.Itoa(death.Loses.Count()), orUnknown(death.Unclean, death.MayBeUnclean), strconv.Itoa(len(death.Groups)), quorum})
 	}
 	if err := writeTable(&out, []string{"if it died", "stop", "refuse writes", "lose all copies", "lose records", "groups stop", "quorum"}, rows); err != nil {
 		return err

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -143,11 +147,101 @@ func TestDoctorAsksOldClusters(t *testing.T) {
 		t.Error(diff)
 	}
 	topic := whole.seen.Topics[0]
+	topic.Partitions = slices.Clone(topic.Partitions)
 	topic.Target, topic.MinISR, topic.Unclean = 0, 0, doctor.Unknown
 	for i := range topic.Partitions {
-		topic.Partitions[i].MinISR = 0
+		topic.Partitions[i].MinISR, topic.Partitions[i].Target = 0, 0
 	}
 	if diff := cmp.Diff([]doctor.Topic{topic}, old.seen.Topics, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A partition is to have what it has and lacks: its topic's target, or what an operator chose.
+func TestDoctorTakesTargets(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		topic, missing  int
+		replicas, added []int32
+		want            int
+	}{
+		{"it has all", 3, 0, []int32{1, 2, 3}, nil, 3},
+		{"it waits for brokers", 3, 2, []int32{1}, nil, 3},
+		{"it is being raised", 3, 2, []int32{1, 2}, []int32{2}, 3},
+		{"it was raised since", 3, 2, []int32{1, 2}, nil, 3},
+		{"an operator chose two", 3, 0, []int32{1, 2}, nil, 2},
+		{"and it has one", 3, 1, []int32{1}, nil, 2},
+		{"it is not told", 0, 0, []int32{1, 2}, nil, 0},
+	} {
+		if got := targetOf(c.topic, &partitionView{missing: c.missing, replicas: c.replicas, adding: c.added}); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+	e := &examined{view: &clusterView{partitions: []partitionView{{topic: "t", replicas: []int32{1, 2}}}},
+		seen: &doctor.Cluster{Topics: []doctor.Topic{{Name: "t", Target: 3, Partitions: []doctor.Partition{{}}}}}}
+	if e.tell(); e.seen.Topics[0].Partitions[0].Target != 2 {
+		t.Errorf("told: %+v", e.seen.Topics)
+	}
+}
+
+// What a death does that is not known is no number.
+func TestDoctorShowsWhatIsNotKnown(t *testing.T) {
+	one, two := doctor.Partitions{{Topic: "a", Partitions: []int32{7}, Of: 9}}, doctor.Partitions{{Topic: "b", Partitions: []int32{7, 8}, Of: 9}}
+	var out bytes.Buffer
+	d := doctoring{console: &console{out: &out}}
+	for _, c := range []struct {
+		death doctor.Death
+		want  string
+	}{
+		{doctor.Death{RefusesWrites: two, Unclean: one}, "0 2 0 1 0 goes on"},
+		{doctor.Death{MayRefuseWrites: one, MayBeUnclean: one}, "0 ? 0 ? 0 goes on"},
+		{doctor.Death{RefusesWrites: two, MayRefuseWrites: one}, "0 2 or more 0 0 0 goes on"},
+	} {
+		out.Reset()
+		if err := d.show(&diagnosis{Report: doctor.Report{Deaths: []doctor.Death{c.death}}}); err != nil || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "QUORUM "+c.want) {
+			t.Errorf("%v, want %s:\n%s", err, c.want, out.String())
+		}
+	}
+}
+
+// It is waited for those of a batch alone, and not for ever.
+func TestDoctorSettles(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		left  []int // of the batch are being moved, look by look; the last goes on
+		looks int
+		want  string
+	}{
+		{"others are moved for ever", []int{0}, 1, ""},
+		{"one after the other", []int{3, 2, 2, 1, 0}, 5, ""},
+		{"slowly", append(slices.Repeat([]int{3}, 4), append(slices.Repeat([]int{1}, 4), 0)...), 9, ""},
+		{"one never ends", []int{3, 1}, 7, "1 of 3 partitions are still being moved, t-0 among them, and none got there for 5m0s"},
+	} {
+		v := &clusterView{partitions: []partitionView{{topic: "t"}, {topic: "t", index: 1}, {topic: "t", index: 2}, {topic: "u", adding: []int32{1}}}}
+		now, looks := time.Unix(0, 0), 0
+		var said []string
+		s := settling{
+			ask: func(context.Context) error {
+				for i := range c.left[min(looks, len(c.left)-1)] {
+					v.partitions[i].adding = []int32{2}
+				}
+				looks++
+				return nil
+			},
+			pause: func(context.Context) error { now = now.Add(settleMax / 5); return nil },
+			now:   func() time.Time { return now },
+			say:   func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
+		}
+		for i := range 3 {
+			s.batch = append(s.batch, move{partition: &v.partitions[i]})
+		}
+		err := s.settle(t.Context())
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if looks != c.looks || c.want == "" && err != nil || !strings.Contains(text, c.want) || len(said) != looks-1 {
+			t.Errorf("%s: %d looks, said %q, %v", c.name, looks, said, err)
+		}
 	}
 }

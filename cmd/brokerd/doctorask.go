@@ -291,7 +291,7 @@ func (e *examined) askGroups(ctx context.Context) error {
 	}
 	partitions := e.seen.Topics[at].Partitions
 	if n := countLeaderless(partitions); n > 0 {
-		e.unasked = append(e.unasked, unasked{What: "some groups", Why: fmt.Sprintf("%d partitions of %s have no leader that could tell", n, model.OffsetsTopic)})
+		e.unasked = append(e.unasked, unasked{What: "some groups", Why: fmt.Sprintf("without a leader that could tell: %d of %d partitions of %s", n, len(partitions), model.OffsetsTopic)})
 	}
 	groups, err := kadm.NewClient(e.client).ListGroups(ctx)
 	for _, g := range groups.Sorted() {
@@ -367,9 +367,25 @@ func (e *examined) tell() {
 	for i := range e.seen.Topics {
 		t := &e.seen.Topics[i]
 		for j := range t.Partitions {
-			if p := e.view.partition(t.Name, t.Partitions[j].Index); p != nil {
-				t.Partitions[j].Adding, t.Partitions[j].Removing = p.adding, p.removing
+			seen := &t.Partitions[j]
+			if p := e.view.partition(t.Name, seen.Index); p != nil {
+				seen.Adding, seen.Removing = p.adding, p.removing
+				seen.Target = targetOf(t.Target, p)
 			}
 		}
 	}
+}
+
+// targetOf is how many replicas a partition is to have, of a topic with this target, by what it
+// lacks: an operator may have chosen fewer. 0: the cluster does not tell. What was being added
+// when it was told what the partition lacks may be there since.
+func targetOf(topic int, p *partitionView) int {
+	has := len(less(p.replicas, p.adding))
+	switch {
+	case topic <= 0:
+		return 0
+	case p.missing > 0:
+		return min(topic, has+p.missing)
+	}
+	return has
 }

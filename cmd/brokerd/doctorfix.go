@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/brokerd/brokerd/core/doctor"
 )
 
-// fixLines bounds the lines of a plan that are shown.
-const fixLines = 20
+const (
+	// fixLines bounds the lines of a plan that are shown.
+	fixLines = 20
+	// settleMax is how long it is waited for the next partition of a batch to be moved.
+	settleMax = 5 * time.Minute
+)
 
 // fix shows what replicas and leaders can mend, and does it once somebody says yes. What is
 // done is done when it was interrupted, and the next one plans for the rest.
@@ -55,7 +59,7 @@ func (d *doctoring) showPlan(plan *doctor.Plan) error {
 	if more > 0 {
 		text = fmt.Sprintf("and %d more\n", more)
 	}
-	_, err := fmt.Fprintf(d.console.out, "%s%d partitions get other replicas, or another order of them; then the first replica leads %d\n", text, len(plan.Moves), len(plan.Elections))
+	_, err := fmt.Fprintf(d.console.out, "%s%d %s other replicas, or another order of them; then the first replica leads %d\n", text, len(plan.Moves), map[bool]string{true: "partition gets", false: "partitions get"}[len(plan.Moves) == 1], len(plan.Elections))
 	return err
 }
 
@@ -79,7 +83,8 @@ func (d *doctoring) carryOut(ctx context.Context, client *kgo.Client, v *cluster
 			return err
 		}
 		cannot = append(cannot, refused...)
-		if err := m.settle(ctx, v); err != nil {
+		moving := settling{batch: batch, ask: func(ctx context.Context) error { return v.askMoves(ctx, client) }, pause: m.pause, now: time.Now, say: m.say}
+		if err := moving.settle(ctx); err != nil {
 			return err
 		}
 		done += len(batch)
@@ -92,21 +97,47 @@ func (d *doctoring) carryOut(ctx context.Context, client *kgo.Client, v *cluster
 	return stuckError("mend the cluster", append(cannot, refused...))
 }
 
-// settle waits until nothing is being reassigned.
-func (m *mover) settle(ctx context.Context, v *clusterView) error {
+// settling waits until partitions are moved.
+type settling struct {
+	batch []move
+	ask   func(context.Context) error // for what is being reassigned
+	pause func(context.Context) error
+	now   func() time.Time
+	say   func(format string, args ...any)
+}
+
+// settle waits until none of the batch is being reassigned, whatever else is. It ends without
+// that where none of it got there within settleMax.
+func (s *settling) settle(ctx context.Context) error {
+	least, since := len(s.batch)+1, s.now()
 	for {
-		for i := range v.partitions {
-			v.partitions[i].adding, v.partitions[i].removing = nil, nil
+		for _, m := range s.batch {
+			m.partition.adding, m.partition.removing = nil, nil
 		}
-		if err := within(ctx, func(ctx context.Context) error { return v.askMoves(ctx, m.client) }); err != nil {
+		if err := within(ctx, s.ask); err != nil {
 			return fmt.Errorf("ask for reassignments: %w", err)
 		}
-		n := len(slices.DeleteFunc(slices.Clone(v.partitions), func(p partitionView) bool { return len(p.adding)+len(p.removing) == 0 }))
-		if n == 0 {
-			return nil
+		n, first := 0, ""
+		for _, m := range s.batch {
+			if len(m.partition.adding)+len(m.partition.removing) == 0 {
+				continue
+			}
+			if n++; n == 1 {
+				first = m.partition.String()
+			}
 		}
-		m.say("%d partitions are being moved", n)
-		if err := m.pause(ctx); err != nil {
+		now := s.now()
+		switch {
+		case n == 0:
+			return nil
+		case n < least:
+			least, since = n, now
+		case now.Sub(since) >= settleMax:
+			return fmt.Errorf("%d of %d partitions are still being moved, %s among them, and none got there for %s: what has begun goes on by itself; "+
+				"look at `brokerd cluster status` for brokers that are down or slow, and when nothing is being reassigned do this again for the rest", n, len(s.batch), first, settleMax)
+		}
+		s.say("%d of %d partitions are being moved", n, len(s.batch))
+		if err := s.pause(ctx); err != nil {
 			return err
 		}
 	}
