@@ -141,7 +141,7 @@ func (c *cluster) fallbacks(round int) {
 			return
 		}
 		n := c.nodes[w.Rand.IntN(len(c.nodes))]
-		if n.up() && !n.paused && n.store.alive && n.knows() && c.spared(n, n.flushed) {
+		if n.up() && !n.paused && n.store.alive && n.knows() && c.spared(n, n.flushed) && c.countsOn(n) {
 			lost := n.fallBack(w.Rand.Uint64())
 			c.report.FallBacks++
 			c.report.LostBatches += lost
@@ -157,4 +157,26 @@ func (c *cluster) fallbacks(round int) {
 		}
 		c.fallbacks(round)
 	})
+}
+
+// countsOn says whether, of each partition that a node has, others go on counting by the minimum
+// of the ISR until it is known that its store fell back. With a minimum of one they do not: who is
+// let into the ISR, or asked for, may be the one whose store fell back, and nothing is promised.
+func (c *cluster) countsOn(n *node) bool {
+	img := c.check.Newest()
+	for t := range img.Topics() {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			lost := 1
+			for _, id := range slices.Concat(p.ISR, p.ELR) {
+				if m := c.node(id); m != n && (m.mayHaveLost || m.wiped) {
+					lost++
+				}
+			}
+			if slices.Contains(p.Replicas, n.id) && minISR(img, t, p) <= lost {
+				return false
+			}
+		}
+	}
+	return true
 }
