@@ -2,6 +2,7 @@ package replica
 
 import (
 	"testing"
+	"time"
 
 	"github.com/brokerd/brokerd/core/model"
 )
@@ -9,7 +10,9 @@ import (
 func TestLogEnds(t *testing.T) {
 	f := newFixture(t, 2)
 	f.mustProduce(part(1), "a", "b")
-	f.fetchOne(part(0), 0, 0) // which waits until the log is open
+	for begun := time.Now(); len(f.LogEnds([]model.Partition{part(0)})) == 0 && time.Since(begun) < 10*time.Second; {
+		f.fetchOne(part(0), 0, 10*time.Millisecond) // the log is being opened
+	}
 	unknown := model.Partition{Topic: model.TopicID{99}}
 	ends := f.LogEnds([]model.Partition{part(1), unknown, part(0)})
 	if len(ends) != 2 || ends[0].Partition != part(1) || ends[0].LEO != 2 || ends[0].LastEpoch < 0 {
