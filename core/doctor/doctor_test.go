@@ -183,8 +183,8 @@ func TestSentences(t *testing.T) {
 		{"a replica is dead", "death-stops", made(4, offsets, "orders 2 12/1").with(dies(2, Fenced)), "start broker 2 again, or decommission it", "give them", status},
 		{"a replica is on nobody", "death-stops", made(4, offsets, "orders 2 12/1").with(dies(2, Unregistered)), "start broker 2 again", "decommission", status},
 		{"an operator chose one", "replication-factor-one", made(3, offsets, "orders 1 1").with(chosen), "an operator has chosen", "", "brokerd topic describe orders -b b:1"},
-		{"a fenced broker", "broker-dead", made(3, offsets).with(dies(2, Fenced)), "", "", "brokerd broker decommission 2 -b b:1"},
-		{"one that is not there", "broker-dead", made(3, offsets).with(dies(2, Unregistered)), "", "take its place", status},
+		{"a fenced broker", "broker-dead", made(3, offsets).with(dies(2, Fenced)), "start it again", "", status},
+		{"one that is not there", "broker-dead", made(3, offsets).with(dies(2, Unregistered)), "start it again", "decommission", status},
 		{"a weak minimum", "min-isr-one", made(3, offsets, "orders 1 123"), "once the others have left the ISR, acks=all is answered when one replica alone has the record", "1 partitions", "brokerd topic alter orders --config min.insync.replicas=2 -b b:1"},
 		{"two brokers, three controllers", "two-brokers", made(2, "orders 1 12").with(func(c *Cluster) {
 			c.Quorum.Voters = []Voter{{ID: 7, Current: true}, {ID: 8, Current: true}, {ID: 9, Current: true}}

@@ -106,9 +106,11 @@ func (v *view) ofBroker(b *Broker) []Finding {
 		f := Finding{ID: "broker-dead", Severity: High, Subject: who, Partitions: has,
 			What: fmt.Sprintf("broker %d is %s; %s", b.ID, b.State, on),
 			Why:  "what it has is one death nearer to being stopped or lost",
-			Do:   "start it again; or start another one, and have that take its place", Command: v.command("broker decommission " + number(b.ID))}
+			// No command that takes the broker away: what it has may be wanted still.
+			Do:      "start it again; only where it never comes back, start another one and decommission it, after which its data are of no use",
+			Command: v.command("cluster status")}
 		if b.State == Unregistered { // nor can it be decommissioned
-			f.Do, f.Command = "start it again; or reassign what it has to others", v.command("cluster status")
+			f.Do = "start it again; or reassign what it has to others"
 		}
 		return []Finding{f}
 	case b.State == Stopping:
