@@ -248,6 +248,9 @@ func firstsOf(t *image.Topic) map[model.NodeID]int {
 // choose is the broker that a partition is to have beside those that it has: in the rack that
 // has the fewest of them, and of those the one that has the least.
 func (r *raises) choose(p *image.Partition) (model.NodeID, bool) {
+	if !slices.ContainsFunc(r.seats, func(s seat) bool { return !slices.Contains(p.Replicas, s.id) }) {
+		return model.NoNode, false
+	}
 	inRack := map[string]int{}
 	for _, n := range p.Replicas {
 		if b, ok := r.d.img.Broker(n); ok {
@@ -255,9 +258,6 @@ func (r *raises) choose(p *image.Partition) (model.NodeID, bool) {
 		}
 	}
 	free := slices.DeleteFunc(slices.Clone(r.seats), func(s seat) bool { return slices.Contains(p.Replicas, s.id) })
-	if len(free) == 0 {
-		return model.NoNode, false
-	}
 	return best(free, 0, func(s seat) (int, bool) { return inRack[s.rack]*(1<<32) + r.load[s.id], false }).id, true
 }
 
@@ -303,7 +303,7 @@ func chosen(t *image.Topic, was *image.Partition, asked []model.NodeID) int16 {
 	switch {
 	case n >= int(t.ReplicationFactorTarget):
 		return 0
-	case n < was.Counted() || was.Raised && n == was.Counted():
+	case n < was.Counted() || was.Raised && asked == nil:
 		return int16(n)
 	case n > int(was.Chosen):
 		return 0

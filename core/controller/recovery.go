@@ -91,7 +91,9 @@ func (e *edit) longest() (model.NodeID, bool) {
 			continue
 		}
 		b, ok := e.d.img.Broker(n)
-		i := slices.IndexFunc(reports, func(r logReport) bool { return ok && r.node == n && r.epoch == b.Epoch })
+		i := slices.IndexFunc(reports, func(r logReport) bool {
+			return ok && r.node == n && r.epoch == b.Epoch && r.end.PartitionEpoch == e.was.PartitionEpoch // it says so again
+		})
 		if i < 0 {
 			return model.NoNode, false
 		}
