@@ -34,12 +34,15 @@ func (d *doctoring) fix(ctx context.Context, client *kgo.Client) error {
 	if err := d.showPlan(&plan); err != nil {
 		return err
 	}
-	switch {
-	case d.yes:
-	case !d.console.inTerminal:
-		return &codeError{exitUnasked, errors.New("nothing was done: there is nobody to ask, so add --yes")}
-	case !d.console.confirm("Do that?"):
-		return &codeError{exitUnasked, errors.New("nothing was done; answer y, or add --yes")}
+	if !d.yes {
+		if !d.console.inTerminal {
+			return &codeError{exitUnasked, errors.New("nothing was done: there is nobody to ask, so add --yes")}
+		}
+		if yes, err := d.console.confirm(ctx, "Do that?"); err != nil {
+			return err
+		} else if !yes {
+			return &codeError{exitUnasked, errors.New("nothing was done; answer y, or add --yes")}
+		}
 	}
 	return d.carryOut(ctx, client, e.view, &plan)
 }

@@ -162,12 +162,10 @@ func newGroupDelete(c *console) *cobra.Command {
   brokerd group delete billing audit --yes`,
 		Args: someArgs("a group"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case yes:
-			case !c.inTerminal:
-				return usagef(cmd, "nothing was deleted: there is nobody to ask, so add --yes")
-			case !c.confirm("Delete " + strings.Join(args, ", ") + " and all committed offsets?"):
-				return errors.New("nothing was deleted; answer y, or add --yes")
+			if !yes {
+				if err := c.mayDelete(cmd, "Delete "+strings.Join(args, ", ")+" and all committed offsets?"); err != nil {
+					return err
+				}
 			}
 			admin, err := at.admin(cmd.Context())
 			if err != nil {

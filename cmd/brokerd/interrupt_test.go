@@ -64,3 +64,23 @@ func TestInterruptedConsume(t *testing.T) {
 		t.Errorf("code %d\n%s", code, errs)
 	}
 }
+
+// Ctrl-C at a question is no answer: nothing is done.
+func TestInterruptedQuestion(t *testing.T) {
+	address, _ := dev(t, t.TempDir())
+	if code, _, errs := call(t, "", "topic", "create", "kept", "-b", address); code != exitOK {
+		t.Fatal(errs)
+	}
+	for _, args := range [][]string{{"topic", "delete", "kept"}, {"group", "delete", "readers"}} {
+		typed, keyboard := io.Pipe()
+		_, errs, end := begin(t, typed, append(args, "-b", address)...)
+		errs.waitFor(t, `\[y/N\]`)
+		if code := end(); code != exitInterrupted {
+			t.Errorf("%q: code %d\n%s", args, code, errs)
+		}
+		_ = keyboard.Close()
+	}
+	if code, _, errs := call(t, "", "topic", "describe", "kept", "-b", address); code != exitOK {
+		t.Errorf("the topic is gone: %s", errs)
+	}
+}

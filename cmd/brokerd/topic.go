@@ -174,12 +174,10 @@ func newTopicDelete(c *console) *cobra.Command {
   brokerd topic delete orders payments --yes`,
 		Args: someArgs("a topic"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case yes:
-			case !c.inTerminal:
-				return usagef(cmd, "nothing was deleted: there is nobody to ask, so add --yes")
-			case !c.confirm("Delete " + strings.Join(args, ", ") + " and all records?"):
-				return errors.New("nothing was deleted; answer y, or add --yes")
+			if !yes {
+				if err := c.mayDelete(cmd, "Delete "+strings.Join(args, ", ")+" and all records?"); err != nil {
+					return err
+				}
 			}
 			admin, err := at.admin(cmd.Context())
 			if err != nil {
@@ -208,12 +206,33 @@ func newTopicDelete(c *console) *cobra.Command {
 	return cmd
 }
 
-// confirm asks a person.
-func (c *console) confirm(question string) bool {
+// mayDelete asks a person whether what the command is to delete may go.
+func (c *console) mayDelete(cmd *cobra.Command, question string) error {
+	if !c.inTerminal {
+		return usagef(cmd, "nothing was deleted: there is nobody to ask, so add --yes")
+	}
+	yes, err := c.confirm(cmd.Context(), question)
+	if err == nil && !yes {
+		err = errors.New("nothing was deleted; answer y, or add --yes")
+	}
+	return err
+}
+
+// confirm asks a person, until ctx ends.
+func (c *console) confirm(ctx context.Context, question string) (yes bool, err error) {
 	_, _ = fmt.Fprintf(c.err, "%s [y/N] ", question)
-	var answer string
-	_, _ = fmt.Fscanln(c.in, &answer) // an empty line is a no
-	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes")
+	answers := make(chan string, 1)
+	go func() { // it may wait for ever for a line
+		var answer string
+		_, _ = fmt.Fscanln(c.in, &answer) // an empty line is a no
+		answers <- answer
+	}()
+	select {
+	case answer := <-answers:
+		return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"), nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 func newTopicAlter(c *console) *cobra.Command {
