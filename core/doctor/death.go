@@ -63,14 +63,15 @@ func (v *view) sortedVoters() []Voter {
 	return voters
 }
 
-// endsQuorum says whether too few voters are left without these.
+// endsQuorum says whether too few voters are left without these. One whose broker is fenced is
+// none: the leader of the quorum goes on for a while before it says that it does not hear a voter.
 func (v *view) endsQuorum(gone []int32) bool {
 	left, dies := 0, false
 	for _, c := range v.Quorum.Voters {
 		switch {
 		case slices.Contains(gone, c.ID):
 			dies = true
-		case c.Current:
+		case c.Current && (v.state[c.ID] == nil || v.alive(c.ID)):
 			left++
 		}
 	}

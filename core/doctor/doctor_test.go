@@ -134,7 +134,7 @@ func TestFindings(t *testing.T) {
 		{"a dead one in sync", made(3, offsets, "orders 2 123").with(func(c *Cluster) {
 			c.Brokers[2].State = Fenced
 			c.Topics[0].Partitions = nil
-		}), "under-min-isr,broker-dead 3,two-brokers"},
+		}), "under-min-isr,broker-dead 3,death-stops 1,quorum-breaks,two-brokers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := Examine(c.seen)
@@ -180,8 +180,8 @@ func TestSentences(t *testing.T) {
 		{"of what an operator chose", "below-target", made(3, offsets, "orders 1 1").with(func(c *Cluster) {
 			c.Topics[1].Target, c.Topics[1].Partitions[0].Target = 3, 2
 		}), "orders (all 1), 1 of 2", "", fix},
-		{"a replica is dead", "death-stops", made(4, offsets, "orders 2 12/1").with(dies(2, Fenced)), "start broker 2 again, or decommission it", "give them", status},
-		{"a replica is on nobody", "death-stops", made(4, offsets, "orders 2 12/1").with(dies(2, Unregistered)), "start broker 2 again", "decommission", status},
+		{"a replica is dead", "death-stops", made(4, offsets, "orders 2 14/1").with(dies(4, Fenced)), "start broker 4 again, or decommission it", "give them", status},
+		{"a replica is on nobody", "death-stops", made(4, offsets, "orders 2 14/1").with(dies(4, Unregistered)), "start broker 4 again", "decommission", status},
 		{"an operator chose one", "replication-factor-one", made(3, offsets, "orders 1 1").with(chosen), "an operator has chosen", "", "brokerd topic describe orders -b b:1"},
 		{"a fenced broker", "broker-dead", made(3, offsets).with(dies(2, Fenced)), "start it again", "", status},
 		{"one that is not there", "broker-dead", made(3, offsets).with(dies(2, Unregistered)), "start it again", "decommission", status},
