@@ -30,9 +30,10 @@ type life struct {
 	// more, 0 where that is not known yet; and leavesBy when that is waited for no longer.
 	leaves   int64
 	leavesBy time.Duration
-	// can: it can take replicas, or cannot, since then.
-	can   bool
-	since time.Duration
+	// can: it can take replicas, or cannot, since then; settled is when it last could for as long
+	// as is asked of one that is given some, in this life or one before, or was first heard of.
+	can            bool
+	since, settled time.Duration
 }
 
 // soft is what the active controller knows by itself.
@@ -71,7 +72,11 @@ func (m *Machine) beginLeases(now time.Time, img *image.Image) {
 func (m *Machine) hear(id model.NodeID, epoch model.BrokerEpoch, offset int64) {
 	l := m.soft.lives[id]
 	if l == nil || l.epoch != epoch {
-		l = &life{epoch: epoch, since: m.soft.awake}
+		next := &life{epoch: epoch, since: m.soft.awake, settled: m.soft.awake}
+		if l != nil {
+			next.settled = l.settled
+		}
+		l = next
 		m.soft.lives[id] = l
 	}
 	l.heard, l.until, l.offset = true, m.soft.awake+m.cfg.BrokerLease, max(l.offset, offset)

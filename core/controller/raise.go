@@ -9,7 +9,7 @@ import (
 	"github.com/brokerd/brokerd/core/model"
 )
 
-// watch notes since when each broker can take replicas, and since when it cannot.
+// watch notes since when each broker can take replicas, or cannot, and when it last had settled.
 func (d *decision) watch() {
 	for b := range d.img.Brokers() {
 		l := d.soft.lives[b.ID]
@@ -18,6 +18,9 @@ func (d *decision) watch() {
 		}
 		if can := l.epoch == b.Epoch && d.alive(b.ID) && stores(b); can != l.can {
 			l.can, l.since = can, d.soft.awake
+		}
+		if d.settled(b.ID) {
+			l.settled = d.soft.awake
 		}
 	}
 }
@@ -29,14 +32,14 @@ func (d *decision) settled(n model.NodeID) bool {
 	return l != nil && l.can && d.soft.awake-l.since >= d.cfg.RaiseAfter
 }
 
-// away says whether a broker has been gone for so long that another one is to take its place
-// in a raise; known, that it is registered.
+// away says whether a broker has been gone for so long, or has come and gone without settling, that
+// another one is to take its place in a raise; known, that it is registered.
 func (d *decision) away(n model.NodeID) (away, known bool) {
 	if _, known = d.img.Broker(n); !known {
 		return true, false
 	}
 	l := d.soft.lives[n]
-	return l != nil && !l.can && d.soft.awake-l.since >= d.cfg.RaiseAway, true
+	return l != nil && !d.settled(n) && d.soft.awake-l.settled >= d.cfg.RaiseAway, true
 }
 
 // raise gives partitions that are below their target one more replica each, as brokers allow
