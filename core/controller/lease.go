@@ -105,7 +105,9 @@ func (m *Machine) due(now time.Time, out *Effects) {
 		}
 	}
 	d.raise()
-	m.propose(d, out)
+	if !m.propose(d, out) {
+		out.Notices = append(out.Notices, d.notices...) // such as that raises have come to their end
+	}
 }
 
 func (d *decision) endLeases() {
