@@ -26,10 +26,14 @@ func (c *cluster) blackout() {
 		c.report.LostBatches += lost
 		c.restart(n)
 	}
-	for t := range c.check.Newest().Topics() {
+	img := c.check.Newest()
+	for t := range img.Topics() {
 		for i := range t.Partitions {
-			p := model.Partition{Topic: t.ID, Index: int32(i)}
-			end := c.leastEnd(p, &t.Partitions[i], whole[p])
+			p, may := model.Partition{Topic: t.ID, Index: int32(i)}, &t.Partitions[i]
+			if minISR(img, t, may) < 2 {
+				whole[p] = may.Replicas // any of which may be asked for, see spared
+			}
+			end := c.leastEnd(p, may, whole[p])
 			if end < c.check.Committed(p) {
 				c.report.Excused++
 			}
