@@ -57,6 +57,9 @@ func TestFR34NoTopicIsForgotten(t *testing.T) {
 	}
 	b := startQuorum(t, brokers)
 	b.placeTopic(topic, nil, []int32{1, 2, 3}, []int32{3, 4, 5}, []int32{5, 1, 2})
+	for n := int32(1); n <= brokers; n++ {
+		awaitTopic(t, b.addrOf(n), topic)
+	}
 	id := topicID(t, b.addr(), topic)
 	ctx := testContext(t, 10*time.Minute)
 	producer := newClient(t, b.addr(), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -103,33 +106,52 @@ func TestFR34NoTopicIsForgotten(t *testing.T) {
 	}
 }
 
+// awaitTopic waits until these brokers know a topic that was just made: each hears of it by itself.
+func awaitTopic(t *testing.T, addr, topic string) {
+	t.Helper()
+	err := eventually(testContext(t, startTimeout), func() error {
+		_, known, err := askTopic(t, addr, topic)
+		if err == nil && !known {
+			err = fmt.Errorf("topic %s is not known yet", topic)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("topics of %s: %v", addr, err)
+	}
+}
+
 // topicID asks these brokers for a topic until they name it: no error but one that the
 // client may retry is taken for an answer.
 func topicID(t *testing.T, addr, topic string) (id [16]byte) {
 	t.Helper()
-	c := newClient(t, addr)
-	ctx := testContext(t, startTimeout)
-	err := eventually(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		req := kmsg.NewPtrMetadataRequest() // of all topics
-		resp, err := req.RequestWith(ctx, c)
-		if err != nil {
-			return err
+	err := eventually(testContext(t, startTimeout), func() (err error) {
+		var known bool
+		if id, known, err = askTopic(t, addr, topic); err == nil && !known {
+			t.Fatalf("%s knows no topic %s", addr, topic)
 		}
-		for _, is := range resp.Topics {
-			if *is.Topic == topic {
-				id = is.TopicID
-				return nil
-			}
-		}
-		t.Fatalf("%s knows no topic %s", addr, topic)
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatalf("topics of %s: %v", addr, err)
 	}
 	return id
+}
+
+// askTopic asks one of these brokers once.
+func askTopic(t *testing.T, addr, topic string) (id [16]byte, known bool, err error) {
+	t.Helper()
+	req := kmsg.NewPtrMetadataRequest() // of all topics
+	resp, err := req.RequestWith(testContext(t, 5*time.Second), newClient(t, addr))
+	if err != nil {
+		return id, false, err
+	}
+	for _, is := range resp.Topics {
+		if *is.Topic == topic {
+			return is.TopicID, true, nil
+		}
+	}
+	return id, false, nil
 }
 
 // changeVoter asks for AddRaftVoter or RemoveRaftVoter.
