@@ -34,9 +34,10 @@ func (r *toolRun) values(topic string, partition int32, n int) {
 func (r *toolRun) unused(prefix string) string {
 	r.Helper()
 	name := r.topic(r.addr, prefix, 1)
-	if _, err := r.admin(r.addr).DeleteTopic(r.within(askTimeout), name); err != nil {
-		r.Fatal(err)
-	}
+	r.soon(func() error { // a broker may not have heard of it yet
+		_, err := r.admin(r.addr).DeleteTopic(r.within(askTimeout), name)
+		return err
+	})
 	return name + "-2"
 }
 
