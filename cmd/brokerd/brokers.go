@@ -277,6 +277,15 @@ func (m *mover) undrain(ctx context.Context) error {
 
 // lead orders replicas, and has the first of each lead.
 func (m *mover) lead(ctx context.Context, moves []move, cannot *[]stuck) error {
+	return m.move(ctx, moves, cannot, func(batch []move) error {
+		refused, err := m.elect(ctx, batch)
+		*cannot = append(*cannot, refused...)
+		return err
+	})
+}
+
+// move reassigns so many at a time, and does with each batch what then does.
+func (m *mover) move(ctx context.Context, moves []move, cannot *[]stuck, then func(batch []move) error) error {
 	total := len(moves)
 	for done := 0; len(moves) > 0; {
 		batch := moves[:min(movingMax, len(moves))]
@@ -286,10 +295,9 @@ func (m *mover) lead(ctx context.Context, moves []move, cannot *[]stuck) error {
 			return err
 		}
 		*cannot = append(*cannot, refused...)
-		if refused, err = m.elect(ctx, batch); err != nil {
+		if err := then(batch); err != nil {
 			return err
 		}
-		*cannot = append(*cannot, refused...)
 		done += len(batch)
 		m.say("%d of %d partitions moved", done, total)
 	}

@@ -77,21 +77,12 @@ func (d *doctoring) carryOut(ctx context.Context, client *kgo.Client, v *cluster
 		elections = append(elections, move{partition: v.partition(p.Topic, p.Partition)})
 	}
 	var cannot []stuck
-	total := len(moves)
-	for done := 0; len(moves) > 0; {
-		batch := moves[:min(movingMax, len(moves))]
-		moves = moves[len(batch):]
-		refused, err := m.reassign(ctx, batch)
-		if err != nil {
-			return err
-		}
-		cannot = append(cannot, refused...)
+	err := m.move(ctx, moves, &cannot, func(batch []move) error {
 		moving := settling{batch: batch, ask: func(ctx context.Context) error { return v.askMoves(ctx, client) }, pause: m.pause, now: time.Now, say: m.say}
-		if err := moving.settle(ctx); err != nil {
-			return err
-		}
-		done += len(batch)
-		m.say("%d of %d partitions moved", done, total)
+		return moving.settle(ctx)
+	})
+	if err != nil {
+		return err
 	}
 	refused, err := m.elect(ctx, elections)
 	if err != nil {
