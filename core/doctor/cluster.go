@@ -126,15 +126,15 @@ const lagMax = 1000
 // view is a cluster in one order, and what is counted of it once.
 type view struct {
 	*Cluster
-	topics []Topic // internal ones first, then by name
-	groups []Group // by name
-	state  map[int32]*Broker
-	ids    []int32 // of all brokers, those that are only named by replicas too
-	total  int     // partitions
-	byName map[string]*Topic
-	up     []*Broker // that serve
-	fixes  Plan
-	moves  map[place]bool // that fixes has
+	topics  []Topic // internal ones first, then by name
+	groups  []Group // by name
+	state   map[int32]*Broker
+	ids     []int32 // of all brokers, those that are only named by replicas too
+	total   int     // partitions
+	byName  map[string]*Topic
+	serving []*Broker // on which replicas can be placed
+	fixes   Plan
+	moves   map[place]bool // that fixes has
 }
 
 // place is where a partition is.
@@ -169,7 +169,7 @@ func newView(c *Cluster) *view {
 	v.ids = slices.Sorted(maps.Keys(v.state))
 	for _, id := range v.ids {
 		if b := v.state[id]; b.State == Serving {
-			v.up = append(v.up, b)
+			v.serving = append(v.serving, b)
 		}
 	}
 	v.fixes = v.plan()
@@ -207,14 +207,11 @@ func (v *view) dead(p *Partition) []int32 {
 	return out
 }
 
-// serving are the brokers that replicas can be placed on.
-func (v *view) serving() []*Broker { return v.up }
-
 // racks are the racks of brokers that serve, each with those brokers, and whether all of
 // these have one.
 func (v *view) racks() (racks map[string][]int32, all bool) {
 	racks, all = make(map[string][]int32), true
-	for _, b := range v.serving() {
+	for _, b := range v.serving {
 		if b.Rack == "" {
 			all = false
 			continue

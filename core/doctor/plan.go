@@ -104,7 +104,7 @@ func (m *planner) offsets(t *Topic) (spread, apart bool) {
 
 // replicasFor are the replicas that a partition is to have.
 func (m *planner) replicasFor(t *Topic, p *Partition, spread, apart bool) []int32 {
-	want := min(m.wanted(t, p), len(m.serving()))
+	want := min(m.wanted(t, p), len(m.serving))
 	to := slices.Clone(p.Replicas)
 	if apart && len(to) >= want && len(to) > 1 { // one moves to another rack
 		last := len(to) - 1
@@ -142,7 +142,7 @@ func (m *planner) more(to []int32, want int) []int32 {
 	to = slices.Clone(to)
 	for len(to) < want {
 		var best *Broker
-		for _, b := range m.serving() {
+		for _, b := range m.serving {
 			if !slices.Contains(to, b.ID) && (best == nil || m.better(to, b, best)) {
 				best = b
 			}

@@ -322,7 +322,7 @@ func TestPlanMends(t *testing.T) {
 			t.Fatalf("seed %d: planned %+v\nthen %+v\nand then %+v", seed, plan, again, last)
 		}
 		v := newView(next)
-		serving := len(v.serving())
+		serving := len(v.serving)
 		for i := range v.topics {
 			topic := &v.topics[i]
 			for j := range topic.Partitions {

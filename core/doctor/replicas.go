@@ -17,7 +17,7 @@ func (v *view) target(t *Topic, p *Partition) int {
 	case p.Target > 0:
 		return p.Target
 	case t.Target == 0 && t.Internal:
-		return min(replicasWanted, len(v.serving()))
+		return min(replicasWanted, len(v.serving))
 	}
 	return t.Target
 }
@@ -107,7 +107,7 @@ func (v *view) few(all Partitions) string {
 
 // remedy says what it takes for these partitions to outlive a death, and by which command.
 func (v *view) remedy(all Partitions) (do, command string) {
-	serving, want, adding := len(v.serving()), 0, 0
+	serving, want, adding := len(v.serving), 0, 0
 	var dead []int32
 	var moved, busy, behind, chosen bool
 	v.each(all, func(t *Topic, p *Partition) {
@@ -185,7 +185,7 @@ func (v *view) wanted(t *Topic, p *Partition) int {
 // ofPlaces are the findings about where brokers, replicas and leaders are.
 func (v *view) ofPlaces() []Finding {
 	var out []Finding
-	serving := v.serving()
+	serving := v.serving
 	switch len(serving) {
 	case 1:
 		out = append(out, Finding{ID: "one-broker", Severity: Warning, Subject: Subject{Kind: "cluster"},
