@@ -102,7 +102,7 @@ func (d *decision) raises() *raises {
 				if away, _ := d.away(p.Adding[0]); away {
 					r.away = append(r.away, model.Partition{Topic: t.ID, Index: int32(i)})
 				}
-			case len(p.Adding) == 0 && len(p.Removing) == 0 && p.Leader != model.NoNode:
+			case raisable(p):
 				wants = true
 			}
 		}
@@ -117,6 +117,11 @@ func (d *decision) raises() *raises {
 		}
 	}
 	return r
+}
+
+// raisable says whether a partition can be given a replica now, where it is below its target.
+func raisable(p *image.Partition) bool {
+	return len(p.Adding) == 0 && len(p.Removing) == 0 && p.Leader != model.NoNode
 }
 
 // raiseRank is what comes first: without offsets no group goes on.
@@ -218,7 +223,7 @@ func (r *raises) begin() int {
 				break
 			}
 			p := &t.Partitions[i]
-			if !t.BelowTarget(p) || len(p.Adding)+len(p.Removing) > 0 || p.Leader == model.NoNode {
+			if !t.BelowTarget(p) || !raisable(p) {
 				continue
 			}
 			to, ok := r.choose(p)

@@ -49,7 +49,7 @@ func (n *Node) Ended() (bool, error) { return n.ended, n.failure }
 func (n *Node) Step(now time.Time, burst []Input) {
 	slept := now.Sub(n.now)
 	n.now = now
-	if n.begun && n.elected && !n.onlyVoter() && slept >= n.silenceMax() {
+	if n.elected && !n.onlyVoter() && slept >= n.silenceMax() {
 		n.wake(slept)
 	}
 	if err := n.turn(burst); err != nil && !n.ended {
