@@ -14,7 +14,7 @@ import (
 func (c *cluster) counted(id model.Partition, p *image.Partition) {
 	for _, r := range slices.Concat(p.ISR, p.ELR) {
 		n := c.node(r)
-		if n == nil || !n.up() || n.mayHaveLost || n.wiped {
+		if n == nil || !n.up() || n.lacks() {
 			continue
 		}
 		for _, e := range n.manager.LogEnds([]model.Partition{id}) {

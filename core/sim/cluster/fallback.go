@@ -167,13 +167,7 @@ func (c *cluster) countsOn(n *node) bool {
 	for t := range img.Topics() {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
-			lost := 1
-			for _, id := range slices.Concat(p.ISR, p.ELR) {
-				if m := c.node(id); m != n && (m.mayHaveLost || m.wiped) {
-					lost++
-				}
-			}
-			if slices.Contains(p.Replicas, n.id) && minISR(img, t, p) <= lost {
+			if slices.Contains(p.Replicas, n.id) && minISR(img, t, p) <= c.lostWith(n, p) {
 				return false
 			}
 		}

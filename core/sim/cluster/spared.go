@@ -36,23 +36,32 @@ func (c *cluster) spared(n *node, kept func(model.Partition) bool) bool {
 				continue
 			}
 			stays := func(id model.NodeID) bool { return !slices.Contains(p.Removing, id) }
-			other, lost := false, 1
-			for _, id := range slices.Concat(p.ISR, p.ELR) {
-				switch m := c.node(id); {
-				case m == n:
-				case m.mayHaveLost || m.wiped:
-					lost++
-				case stays(id):
-					other = true
-				}
-			}
-			if (!other || counts && least <= lost) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
+			other := slices.ContainsFunc(slices.Concat(p.ISR, p.ELR), func(id model.NodeID) bool {
+				m := c.node(id)
+				return m != n && !m.lacks() && stays(id)
+			})
+			if (!other || counts && least <= c.lostWith(n, p)) && !kept(model.Partition{Topic: t.ID, Index: int32(i)}) {
 				return false
 			}
 		}
 	}
 	return true
 }
+
+// lostWith is how many of those that count would have lost something without its being known, n
+// among them.
+func (c *cluster) lostWith(n *node, p *image.Partition) int {
+	lost := 1
+	for _, id := range slices.Concat(p.ISR, p.ELR) {
+		if m := c.node(id); m != n && m.lacks() {
+			lost++
+		}
+	}
+	return lost
+}
+
+// lacks: it has lost something that it has not told of.
+func (n *node) lacks() bool { return n.mayHaveLost || n.wiped }
 
 // minISR is the minimum of a partition's ISR in effect, or after the reassignment under way if
 // that is less.
@@ -90,7 +99,7 @@ func (c *cluster) doubtful() bool {
 
 // noticed: no node has lost anything that it has not told of, but for one, or nil.
 func (c *cluster) noticed(but *node) bool {
-	return !slices.ContainsFunc(c.nodes, func(n *node) bool { return n != but && (n.mayHaveLost || n.wiped) })
+	return !slices.ContainsFunc(c.nodes, func(n *node) bool { return n != but && n.lacks() })
 }
 
 // flushed: a node that knows that it alone is in sync has flushed what was committed by then.
